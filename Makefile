@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
-KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
+KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.pxd)
 
 export PYTHON VENV
 
@@ -123,7 +123,7 @@ locks: dev ## resolve the requirements again (needs uv)
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	@find src -name '*.so' -path '*/kernel/*' -delete
-	@find src/syncpoint/kernel -name '*.c' -delete 2>/dev/null || true
+	@find src/syncpoint/base/kernel -name '*.c' -delete 2>/dev/null || true
 	@find src tests tools demo bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -f $(MADE)/kernel
 

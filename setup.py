@@ -1,7 +1,7 @@
 """Build hook: compiles the kernel (the rooms' only compiled part) when a C compiler is there.
 
 Everything else about the package stands in pyproject.toml. What is compiled, and how, is known to
-`syncpoint.kernel.build` alone; this file only hands it over to setuptools. A kernel that cannot be compiled is no
+`syncpoint.base.kernel.build` alone; this file only hands it over to setuptools. A kernel that cannot be compiled is no
 error: the same sources run uncompiled, slower. SYNCPOINT_KERNEL=skip leaves it out (`make setup` does, since it
 compiles in a step of its own), SYNCPOINT_KERNEL=require makes it one (`make wheel` does).
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from setuptools import setup
 
-BUILD = Path(__file__).parent / "src" / "syncpoint" / "kernel" / "build.py"
+BUILD = Path(__file__).parent / "src" / "syncpoint" / "base" / "kernel" / "build.py"
 
 
 def kernel_extensions() -> list[Any]:

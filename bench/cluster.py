@@ -19,7 +19,7 @@ from bench.clusters import ROLES, ClusterUnderTest, at_rest, at_work, role_us, r
 from bench.failover import failover
 from bench.harness import Bench, Run, Target, arguments, number
 from bench.process import Failed, UnderLoad
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.node.cluster.local import Shape
 
 OURS = "3 forwarders"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from syncpoint.publish.publish_counts import PublishCounts
-from syncpoint.storage.disk_counts import DiskCounts
-from syncpoint.subscribe.delivery_counts import DeliveryCounts
-from syncpoint.transport.call_counts import CallCounts
+from syncpoint.broker.publish.publish_counts import PublishCounts
+from syncpoint.broker.subscribe.delivery_counts import DeliveryCounts
+from syncpoint.log.storage.disk_counts import DiskCounts
+from syncpoint.wire.transport.call_counts import CallCounts
 
 TIMES: Final = 2_000
 LOOPS: Final = 200

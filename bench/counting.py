@@ -32,9 +32,9 @@ from bench.count_costs import KINDS, costs
 from bench.harness import Bench, Run, Target
 from bench.process import Failed, Server
 from bench.unused import TOPIC, load_line, make
-from syncpoint.transport.client import Channel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.transport.client import Channel
 
 CASES: dict[str, tuple[int, int, int]] = {  # bytes, messages per Publish, in flight
     "100 B by 100": (100, 100, 8),
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _texts(b)
 
 
-def _server(b: Bench, *arguments: str, program: Sequence[str] = ("-m", "syncpoint.cli")) -> Server:
+def _server(b: Bench, *arguments: str, program: Sequence[str] = ("-m", "syncpoint.programs.cli")) -> Server:
     command = [sys.executable, *program, "serve"]
     return Server(b.data(), core=b.options.server_core, arguments=arguments, command=command)
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from bench.clusters import ClusterUnderTest
 from bench.harness import Bench, Target
 from bench.process import Failed
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.model.errors import SyncpointError
-from syncpoint.transport.network import AnyChannel, TcpNetwork
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.cluster.control.peer_channels import PeerChannels
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
+from syncpoint.wire.transport.network import AnyChannel, TcpNetwork
 
 STATUS = methods.PROCESS.GetStatus
 TOPIC = "projects/bench/topics/failover-"  # and the case

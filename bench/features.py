@@ -27,10 +27,10 @@ from google.protobuf.message_factory import GetMessageClass
 from bench import machine
 from bench.harness import Bench, Run
 from bench.process import Server
-from syncpoint.schemas.compiler import compile_proto
-from syncpoint.transport.client import Channel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.catalog.schemas.compiler import compile_proto
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
+from syncpoint.wire.transport.client import Channel
 
 PROJECT = "projects/bench"
 RECORDS = f"{PROJECT}/topics/records"

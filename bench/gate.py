@@ -20,19 +20,19 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from syncpoint.access.gate import Gate
-from syncpoint.access.keysets import canonical, key_id
-from syncpoint.access.policy import Policies
-from syncpoint.access.settings import parse
-from syncpoint.access.tokens import Authenticator
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.rest.app import RestApp
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.transport.calls import Call, Unary
-from syncpoint.transport.memory import MemoryCall
-from syncpoint.wire import methods
-from syncpoint.wire.messages import iam, pubsub
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.catalog.access.gate import Gate
+from syncpoint.catalog.access.keysets import canonical, key_id
+from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.access.settings import parse
+from syncpoint.catalog.access.tokens import Authenticator
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import iam, pubsub
+from syncpoint.wire.rest.app import RestApp
+from syncpoint.wire.transport.calls import Call, Unary
+from syncpoint.wire.transport.memory import MemoryCall
 
 TOPIC, SUBSCRIPTION = "projects/bench/topics/one", "projects/bench/subscriptions/one"
 KEYS: dict[str, Any] = {

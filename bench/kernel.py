@@ -14,14 +14,14 @@ import statistics
 import time
 from collections.abc import Callable
 
-from syncpoint import kernel
-from syncpoint.kernel import acks, leases, publish
-from syncpoint.kernel.memory import keep_freed_memory
-from syncpoint.rules import pubsub_filter
-from syncpoint.rules.kernel_program import program_of
-from syncpoint.rules.sql_compile import compile_filter
-from syncpoint.rules.sql_parser import parse_filter
-from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.base import kernel
+from syncpoint.base.kernel import acks, leases, publish
+from syncpoint.base.kernel.memory import keep_freed_memory
+from syncpoint.base.rules import pubsub_filter
+from syncpoint.base.rules.kernel_program import program_of
+from syncpoint.base.rules.sql_compile import compile_filter
+from syncpoint.base.rules.sql_parser import parse_filter
+from syncpoint.base.rules.system_properties import RuleMessage
 
 BATCH = 100
 KEY = bytes(range(16))

@@ -139,7 +139,7 @@ class Server(Child):
         whose sources it is.
         """
         begin = time.monotonic()
-        base = list(command) or [sys.executable, "-m", "syncpoint.cli", "serve"]
+        base = list(command) or [sys.executable, "-m", "syncpoint.programs.cli", "serve"]
         source = f"{tree / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
         super().__init__(
             [*base, "--port", "0", "--data", str(data), *arguments],

@@ -24,10 +24,10 @@ from bench.process import Failed, Server
 from bench.spark.topics import Topics
 from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, pb
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.broker.pipeline.columns import ATTRIBUTES, DATA, MESSAGE_ID, OFFSET, ORDERING_KEY, PUBLISH_TIME
 from syncpoint.node.cluster.local import Shape
-from syncpoint.pipeline.columns import ATTRIBUTES, DATA, MESSAGE_ID, OFFSET, ORDERING_KEY, PUBLISH_TIME
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 ROWS = 200_000
 FIRST_REST_S = 15.0

@@ -77,7 +77,7 @@ class _Finder(MetaPathFinder):
 def main() -> None:
     """Serve, and say in the end what was taken out."""
     sys.meta_path.insert(0, _Finder())
-    from syncpoint.cli.main import cli
+    from syncpoint.programs.cli.main import cli
 
     try:
         cli(prog_name="syncpoint")

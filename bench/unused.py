@@ -1,6 +1,6 @@
 """What do features cost that nobody uses? The server's CPU per message, of two source trees in turns.
 
-    git worktree add ../before COMMIT && (cd ../before && PYTHONPATH=src python -m syncpoint.kernel.build)
+    git worktree add ../before COMMIT && (cd ../before && PYTHONPATH=src python -m syncpoint.base.kernel.build)
     python -m bench unused --before ../before --runs 9
 
 Both servers are up all the time, on the same core; who is first changes from pair to pair. What counts is the median of
@@ -23,9 +23,9 @@ from typing import Any
 from bench.harness import Bench, Run, Target
 from bench.machine import ROOT
 from bench.process import Failed, Server
-from syncpoint.transport.client import Channel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.transport.client import Channel
 
 CASES: dict[str, tuple[int, int, int]] = {  # bytes, messages per Publish, in flight
     "100 B by 100": (100, 100, 8),
@@ -43,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not b.options.before:
             raise Failed("--before names the source tree to compare with")
         before = Path(b.options.before).resolve()
-        if not list((before / "src/syncpoint/kernel").glob("*.so")):
-            raise Failed(f"the kernel in {before} is not built: PYTHONPATH=src python -m syncpoint.kernel.build there")
+        if not list((before / "src/syncpoint/base/kernel").glob("*.so")):
+            raise Failed(
+                f"the kernel in {before} is not built: PYTHONPATH=src python -m syncpoint.base.kernel.build there"
+            )
         names = f"{_commit(before)} before, {_commit(ROOT)} now"
         with b.server(tree=before) as old, b.server() as new:
             for server in (old, new):

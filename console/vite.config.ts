@@ -7,7 +7,7 @@ export default defineConfig({
   base: "/console/",
   plugins: [react()],
   build: {
-    outDir: "../src/syncpoint/console/static",
+    outDir: "../src/syncpoint/watch/console/static",
     emptyOutDir: true,
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

@@ -34,12 +34,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.front.client.client import Client
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.log_oracle import Oracle
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import pipeline, pubsub
+from syncpoint.wire.protobuf.messages import pipeline, pubsub
 
 TOPIC = "projects/flights/topics/departures"
 FLOW = "flights.eu-us.departures"
@@ -175,7 +175,7 @@ def stage(console: Console, total: int, make: Callable[[Path, contextlib.ExitSta
         console.print(f"Servers eu at {servers['eu'].endpoint} and us at {servers['us'].endpoint}; federation.yaml:")
         console.print(file.read_text(), style="dim", highlight=False, markup=False)
         log = stack.enter_context((folder / "federation.log").open("wb"))
-        command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", str(file), "--quiet"]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", str(file), "--quiet"]
         federation = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
             yield Scene(folder, servers, file, federation)

@@ -43,10 +43,17 @@ def built(folder: Path) -> tuple[Path, Path]:
 def take_compiled() -> None:
     """What `make setup` has compiled of the very same sources, by the marks that it carries, is not compiled again."""
     sys.path.insert(0, str(ROOT / "src"))
-    from syncpoint.kernel import build
+    from syncpoint.base.kernel import build
 
     build.extensions()  # the C sources are older than what is copied now
-    target = ROOT / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "syncpoint" / "kernel"
+    target = (
+        ROOT
+        / "build"
+        / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        / "syncpoint"
+        / "base"
+        / "kernel"
+    )
     target.mkdir(parents=True)
     for module in build.MODULES:
         made = build.HERE / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -56,11 +63,11 @@ def take_compiled() -> None:
 
 def check(wheel: Path) -> None:
     """Raises `SystemExit` if a module of the kernel is missing, compiled or as a source."""
-    from syncpoint.kernel import MODULES
+    from syncpoint.base.kernel import MODULES
 
     names = zipfile.ZipFile(wheel).namelist()
     for module in MODULES:
-        for begin, end in ((f"syncpoint/kernel/{module}.c", ".so"), (f"syncpoint/kernel/{module}.py", ".py")):
+        for begin, end in ((f"syncpoint/base/kernel/{module}.c", ".so"), (f"syncpoint/base/kernel/{module}.py", ".py")):
             if not any(name.startswith(begin) and name.endswith(end) for name in names):
                 raise SystemExit(f"{wheel.name} lacks {begin}*{end}")
 

@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ROOT / "console"
-BUILT: Final = ROOT / "src" / "syncpoint" / "console" / "static"
+BUILT: Final = ROOT / "src" / "syncpoint" / "watch" / "console" / "static"
 MARK: Final = "built-from.txt"
 _AGAIN: Final = "Run: .venv/bin/python tools/console.py build"
 

@@ -1,4 +1,4 @@
-"""Draw the rooms of src/syncpoint, as the layers in pyproject.toml order them, into docs/ARCHITECTURE.md.
+"""Draw the wings of src/syncpoint and their rooms, in the order of pyproject.toml, into docs/ARCHITECTURE.md.
 
 Usage: house.py (renew the page's table) | house.py --check (exit code 1 when it differs).
 """
@@ -9,7 +9,6 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,32 +17,42 @@ PAGE = ROOT / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- rooms: written by `make house` -->\n", "<!-- end -->\n"
 
 
-def layers(project: str) -> Iterator[list[str]]:
-    """The rooms of each layer, from the top, that exist."""
-    contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
-    (contract,) = (one for one in contracts if one["type"] == "layers")
-    for layer in contract["layers"]:
-        rooms = [name.strip(" ()") for name in re.split(r"[|:]", layer)]
-        if found := [name for name in rooms if (SOURCES / name).is_dir()]:
-            yield found
+def contracts(project: str) -> dict[str, list[list[str]]]:
+    """The layers of each container of import-linter's contracts, from the top; rooms of one layer as one list."""
+    found = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
+    return {
+        contract["containers"][0]: [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
+        for contract in found
+        if contract["type"] == "layers"
+    }
 
 
-def first_sentence(room: str) -> str:
-    """What a room says of itself."""
-    text = ast.get_docstring(ast.parse((SOURCES / room / "__init__.py").read_text())) or ""
+def first_sentence(package: Path) -> str:
+    """What a package says of itself, without its own name in front."""
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     sentence = re.split(r"(?<=\.)\s", " ".join(text.partition("\n\n")[0].split()), maxsplit=1)[0]
     return re.sub(r" \(see DESIGN\.md\)", "", sentence).rstrip(".")
 
 
+def row(package: Path, shown: str) -> str:
+    """A package with a link to its DESIGN.md, where it has one."""
+    name = f"`{package.name}`"
+    if (package / "DESIGN.md").exists():
+        name = f"[{name}](../{package.relative_to(ROOT)}/DESIGN.md)"
+    return f"| {shown} | {name} | {first_sentence(package)} |"
+
+
 def table(project: str) -> str:
-    """A row per room; rooms of one layer have one number."""
-    found = list(layers(project))
-    lines = ["| layer | room | what it is |", "|---|---|---|"]
-    for number, rooms in zip(range(len(found), 0, -1), found, strict=True):
-        for room in rooms:
-            design = f"[`{room}`](../src/syncpoint/{room}/DESIGN.md)"
-            name = design if (SOURCES / room / "DESIGN.md").exists() else f"`{room}`"
-            lines.append(f"| {number} | {name} | {first_sentence(room)} |")
+    """A row per wing and one per room in it, from the top layer down."""
+    layers = contracts(project)
+    lines = ["| wing | room | contents |", "|---|---|---|"]
+    for (wing,) in layers["syncpoint"]:
+        rooms = [room for layer in layers.get(f"syncpoint.{wing}", []) for room in layer]
+        if not rooms:
+            lines.append(row(SOURCES / wing, f"**{wing}**"))
+            continue
+        lines.append(f"| **{wing}** | | {first_sentence(SOURCES / wing)} |")
+        lines += [row(SOURCES / wing / room, "") for room in rooms]
     return "\n".join([*lines, ""])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from syncpoint.metrics.family_table import FAMILIES, page
+from syncpoint.watch.metrics.family_table import FAMILIES, page
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 BEGIN, END = "<!-- families: written by `make metrics` -->\n", "<!-- end -->\n"

@@ -1,6 +1,6 @@
 """Keeps the protobuf contracts: `compile` builds the descriptors that are shipped, `import` refreshes the interface.
 
-    python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/descriptors.binpb and wire/stubs/*.pyi
+    python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/protobuf/descriptors.binpb and stubs/*.pyi
     python tools/protos.py import     installed google-cloud-pubsub -> proto/google/pubsub/v1/*.proto
     python tools/protos.py check      fails when the committed files are not those of the sources
 
@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-WIRE = ROOT / "src" / "syncpoint" / "wire"
+WIRE = ROOT / "src" / "syncpoint" / "wire" / "protobuf"
 PACKAGE = "google.pubsub.v1"
 EMPTY = "google.protobuf.Empty"
 
@@ -232,7 +232,7 @@ def _stub(text: str, package: str, packages: dict[str, str]) -> str:
         line = f"from {folder.replace('/', '.')} import {name}_pb2 as _{name}_pb2\n"
         if line not in text or other == "google_protobuf":
             continue
-        text = text.replace(line, "" if other == package else f"from syncpoint.wire.stubs import {other}\n")
+        text = text.replace(line, "" if other == package else f"from syncpoint.wire.protobuf.stubs import {other}\n")
         text = text.replace(f"_{name}_pb2.", "" if other == package else f"{other}.")
     text = re.sub(r" *(__slots__ = |\w+_FIELD_NUMBER: |DESCRIPTOR: ).*\n|^\n", "", text, flags=re.M)
     return re.sub(r"_Union\[([\w.]+), str\]", r"_Union[\1, int, str]", text)

@@ -45,21 +45,21 @@ step_project() {
 }
 
 step_kernel() {
-    [ -f src/syncpoint/kernel/build.py ] || return 0
+    [ -f src/syncpoint/base/kernel/build.py ] || return 0
     local compiler="${CC:-gcc}"
     if ! command -v "${compiler%% *}" >/dev/null; then
         warn "$compiler not found: the kernel runs uncompiled, several times slower. Install a C compiler" \
              "and Python's headers (Debian: apt-get install gcc python3-dev), then run make setup again."
-        rm -f src/syncpoint/kernel/*.so
+        rm -f src/syncpoint/base/kernel/*.so
         exit 0 # no stamp, so that the next run tries again
     fi
     say "compiling the kernel"
     local log="$MADE/kernel.log"
-    if ! "$VENV/bin/python" -m syncpoint.kernel.build >"$log" 2>&1; then
+    if ! "$VENV/bin/python" -m syncpoint.base.kernel.build >"$log" 2>&1; then
         tail -n 15 "$log" >&2
         warn "the kernel did not compile (the whole output: $log): it runs uncompiled, several times slower." \
              "Often Python's headers are missing (Debian: apt-get install python3-dev)."
-        rm -f src/syncpoint/kernel/*.so
+        rm -f src/syncpoint/base/kernel/*.so
         exit 0
     fi
 }

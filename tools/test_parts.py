@@ -163,7 +163,7 @@ TEST = (
         "kernel-uncompiled",
         "kernel tests on the uncompiled sources",
         60,
-        [*PYTEST, "-n", "2", "tests/unit/kernel"],
+        [*PYTEST, "-n", "2", "tests/unit/base/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
     Part(

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub.options import WRITE, Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 if TYPE_CHECKING:
     import pyarrow
@@ -89,7 +89,7 @@ class _Unfenced(_Appending):
 
 class _Publishing(_Appending):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        from syncpoint.wire.messages import pubsub
+        from syncpoint.wire.protobuf.messages import pubsub
 
         request: Any = pubsub.PublishRequest(topic=self._options["topic"])
         for batch in iterator:

@@ -21,7 +21,7 @@ from bench.spark.spark_harness import (
 )
 from bench.spark.topics import Topics, subscription_name
 from bench.spark.waiting import WARM_UP_BATCHES
-from syncpoint.federation.spec import MAX_ROWS
+from syncpoint.programs.federation.spec import MAX_ROWS
 
 _FEWER = 2
 """The path by rows gets one in so many rows: it is slow."""

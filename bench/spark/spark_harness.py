@@ -13,11 +13,11 @@ from bench.spark.processes import Meter, Spark
 from bench.spark.topics import Topics
 from bench.spark.work import RAW_PROFILE
 from pyspark_pubsub.flows_file import FlowsFile
-from syncpoint.federation.flow_options import reading, writing
-from syncpoint.federation.flow_plan import FederationLink, Flow
-from syncpoint.federation.flow_starts import FlowStart
-from syncpoint.federation.link_query import shared_flow
-from syncpoint.federation.spec import FederatedCluster, FieldChange, Runtime
+from syncpoint.programs.federation.flow_options import reading, writing
+from syncpoint.programs.federation.flow_plan import FederationLink, Flow
+from syncpoint.programs.federation.flow_starts import FlowStart
+from syncpoint.programs.federation.link_query import shared_flow
+from syncpoint.programs.federation.spec import FederatedCluster, FieldChange, Runtime
 
 PARTITIONS = "4"
 """Into how many tasks a batch read is split, ours and others'; two run at a time."""

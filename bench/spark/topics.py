@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.process import Failed
-from syncpoint.client.client import Client
-from syncpoint.wire.messages import pipeline, pubsub
+from syncpoint.front.client.client import Client
+from syncpoint.wire.protobuf.messages import pipeline, pubsub
 
 SIZE = 1024
 _PER_REQUEST = 500

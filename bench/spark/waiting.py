@@ -165,7 +165,15 @@ class _Federation(Child):
 
 def _federation(folder: Path, name: str) -> _Federation:
     source = f"{machine.ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
-    line = [sys.executable, "-m", "syncpoint.cli", "federation", "run", str(folder / f"{name}.yaml"), "--quiet"]
+    line = [
+        sys.executable,
+        "-m",
+        "syncpoint.programs.cli",
+        "federation",
+        "run",
+        str(folder / f"{name}.yaml"),
+        "--quiet",
+    ]
     return _Federation(line, core=None, log=folder / f"{name}.log", env={"PYTHONPATH": source})
 
 

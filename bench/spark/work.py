@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from bench.spark.processes import session_cpu_seconds
 from pyspark_pubsub.checkpoint import plans_from_json
 from pyspark_pubsub.offsets import Offsets
-from syncpoint.federation.flow_rules import FlowRule
-from syncpoint.federation.flow_starts import FlowStart
-from syncpoint.federation.job import FederationJob
-from syncpoint.federation.link_query import LinkQuery
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import Servers
-from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
-from syncpoint.federation.spark_home import quick_home
-from syncpoint.federation.spec import FieldChange, load
-from syncpoint.federation.state import StateFolder
-from syncpoint.federation.steps.step_counts import StepCounts
-from syncpoint.federation.streams.stream_queries import stream_query, stream_start
-from syncpoint.federation.transform import changed, prepared
+from syncpoint.programs.federation.flow_rules import FlowRule
+from syncpoint.programs.federation.flow_starts import FlowStart
+from syncpoint.programs.federation.job import FederationJob
+from syncpoint.programs.federation.link_query import LinkQuery
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.session import QUICK_CHECKPOINTS, SETTINGS
+from syncpoint.programs.federation.spark_home import quick_home
+from syncpoint.programs.federation.spec import FieldChange, load
+from syncpoint.programs.federation.state import StateFolder
+from syncpoint.programs.federation.steps.step_counts import StepCounts
+from syncpoint.programs.federation.streams.stream_queries import stream_query, stream_start
+from syncpoint.programs.federation.transform import changed, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

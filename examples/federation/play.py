@@ -25,12 +25,12 @@ from typing import Any
 
 import yaml
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.front.client.client import Client
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
 from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 HERE = Path(__file__).parent
 DIFFERS = (  # from run to run
@@ -88,7 +88,7 @@ def publish(folder: Path, endpoints: Mapping[str, str]) -> None:
     """
     if (folder / "topology.yaml").exists():
         for endpoint in endpoints.values():
-            command = [sys.executable, "-m", "syncpoint.cli", "apply", str(folder / "topology.yaml"), "--yes"]
+            command = [sys.executable, "-m", "syncpoint.programs.cli", "apply", str(folder / "topology.yaml"), "--yes"]
             subprocess.run([*command, "--endpoint", endpoint], check=True, stdout=subprocess.DEVNULL)
     with ExitStack() as stack:
         clients = {name: stack.enter_context(Client(endpoint)) for name, endpoint in endpoints.items()}
@@ -215,7 +215,7 @@ def main() -> int:
             produce_to(broker.address, lines(HERE / name / "records.jsonl"))
         file = prepare(name, Path(folder) / name, endpoints, jars)
         publish(file.parent, endpoints)
-        command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", "--once", "--quiet", str(file)]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", "--once", "--quiet", str(file)]
         done = subprocess.run(command, check=False)
         if done.returncode:
             return done.returncode

@@ -31,7 +31,7 @@ from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.schema import check_source_schema, source_schema
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
-from syncpoint.kernel.json_fields import PATHS_MAX
+from syncpoint.base.kernel.json_fields import PATHS_MAX
 
 __all__ = ["DefaultSource"]
 

@@ -27,7 +27,7 @@ from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.sink import Writer, add_planned, epoch_of_task, gap_error, part_of_task
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 if TYPE_CHECKING:
     import pyarrow

@@ -30,7 +30,7 @@ from pyspark_pubsub.positions import Positions, losses, parse_position
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.slices import Slice, SliceGroup
 from pyspark_pubsub.source import rows_of, slices
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 PAUSE_LOOKS = 30  # a look that found nothing is followed by a pause of so many times its length
 IDLE_S, IDLE_LOOKS = 30.0, 100  # and of so many, once nothing was found for so long

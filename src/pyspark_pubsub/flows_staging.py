@@ -17,7 +17,7 @@ from pyspark_pubsub.fault_points import pause
 from pyspark_pubsub.flows_file import SharedFlow, StagedFlow
 from pyspark_pubsub.rpc import BlockingChannel, Upload
 from pyspark_pubsub.staging import SinkTarget, StagedPart, by_column, header, requests
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 FLOW = "flow"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from pyspark_pubsub.schema import JSON_END, JSON_FIELDS
-from syncpoint import kernel
-from syncpoint.kernel.json_fields import FieldFinder
+from syncpoint.base import kernel
+from syncpoint.base.kernel.json_fields import FieldFinder
 
 
 class JsonColumns:

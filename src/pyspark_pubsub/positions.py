@@ -17,7 +17,7 @@ from pyspark_pubsub.errors import DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 EARLIEST, LATEST, TIME, SNAPSHOT, OFFSETS = "earliest", "latest", "time", "snapshot", "offsets"
 

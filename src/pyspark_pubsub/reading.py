@@ -25,7 +25,7 @@ from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLoss
 from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, pb
 from pyspark_pubsub.schema import CONSTANT, FOUND, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 if TYPE_CHECKING:
     from pyspark_pubsub.json_columns import JsonColumns

@@ -24,10 +24,10 @@ from pyspark_pubsub.buffered_socket import Buffer
 from pyspark_pubsub.errors import PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
 from pyspark_pubsub.http2 import Allocate, BlockingConnection
 from pyspark_pubsub.options import ServerAccess
-from syncpoint.wire.messages import Package
-from syncpoint.wire.messages import rpc as rpc_messages
-from syncpoint.wire.status import missing_permission
-from syncpoint.wire.token_commands import TokenCommandError, token_command
+from syncpoint.wire.protobuf.messages import Package
+from syncpoint.wire.protobuf.messages import rpc as rpc_messages
+from syncpoint.wire.protobuf.status import missing_permission
+from syncpoint.wire.protobuf.token_commands import TokenCommandError, token_command
 
 if TYPE_CHECKING:
     import ssl

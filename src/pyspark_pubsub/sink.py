@@ -24,7 +24,7 @@ from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.schema import check_sink_schema
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 if TYPE_CHECKING:
     import pyarrow

@@ -19,7 +19,7 @@ from pyspark_pubsub.fault_points import pause
 from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, Upload, pb
 from pyspark_pubsub.schema import IN_BLOCK, NUMBERS
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 STANDARD: dict[str, pa.DataType] = {
     "message_id": pa.string(),

@@ -21,7 +21,7 @@ from playwright import sync_api
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Load
 from tests.kit.watched_cluster import WatchedCluster
 

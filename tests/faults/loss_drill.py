@@ -23,7 +23,7 @@ import yaml
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 from tests.integration.test_at_risk import foretold, of_topic, place, published, taken
 from tests.kit.clusters import Kit
@@ -174,7 +174,7 @@ def came(space: Space, subscription: str) -> tuple[set[Any], int]:
 
 def create(endpoint: str, topic: str, klass: str) -> None:
     """A topic of a durability class."""
-    command = [sys.executable, "-m", "syncpoint.cli", "topics", "create", topic, "--endpoint", endpoint]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "topics", "create", topic, "--endpoint", endpoint]
     more = [] if klass == "default" else ["--durability-class", klass]
     subprocess.run([*command, *more], check=True, capture_output=True, timeout=60)
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from syncpoint.model.cluster import DiskPlace
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.storage.placement import Candidate, Wanted, place
+from syncpoint.base.model.cluster import DiskPlace
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.log.storage.placement import Candidate, Wanted, place
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.faults.net_cluster import NetShape
 from tests.faults.stage import Stage, scenario
 

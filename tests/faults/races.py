@@ -24,7 +24,7 @@ from pathlib import Path
 
 import grpc
 
-from syncpoint.model.identity import log_of, parse_message_id
+from syncpoint.base.model.identity import log_of, parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import official
 from syncpoint.testing.history import History, MessageIdentity, Outcome, Publish, unseal

@@ -31,12 +31,12 @@ from unittest import mock
 import grpc
 import yaml
 
-from syncpoint.client.edge_publisher import EdgePublisher
-from syncpoint.client.switching_receiver import MESSAGE_ID
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.front.client.edge_publisher import EdgePublisher
+from syncpoint.front.client.switching_receiver import MESSAGE_ID
 from syncpoint.testing.official import Api, eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 from tests.kit.relay import FaultyRelay, RelayFault
 from tests.kit.wire import BLACK_HOLE, PASS, REFUSE, Wire
 
@@ -238,7 +238,7 @@ def branch(folder: Path) -> Iterator[Branch]:
         }
         file.write_text(yaml.safe_dump(content))
         with (folder / "federation.out").open("w") as out:
-            command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", "--quiet", str(file)]
+            command = [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", "--quiet", str(file)]
             program = subprocess.Popen(command, stdout=out, stderr=out)
         try:
             made = Branch(servers, relays, wires, between)

@@ -77,7 +77,7 @@ def rolled(release: dict[str, Any], expected: str, step: str = "", **changes: An
             test.start()
             customers.start()
             begun = time.monotonic()
-            command = [sys.executable, "-m", "syncpoint.cli", "rollout"]
+            command = [sys.executable, "-m", "syncpoint.programs.cli", "rollout"]
             manifest = str(three.manifest(release, **changes))
             done = subprocess.run([*command, "start", manifest], capture_output=True, text=True, check=False)
             print(done.stderr, file=sys.stderr)

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pubsub.fault_points import pause
-from syncpoint.federation.session import session
-from syncpoint.federation.transform import CARRIED, UNTOUCHED
+from syncpoint.programs.federation.session import session
+from syncpoint.programs.federation.transform import CARRIED, UNTOUCHED
 
 
 def copy(spark: SparkSession, source: str, target: str, topic: str, checkpoint: str, **more: Any) -> Any:
@@ -44,8 +44,8 @@ def naive(spark: SparkSession, source: str, target: str, topic: str, checkpoint:
     """The same with a sink as one writes it first: every batch is published, by each task, as it comes."""
 
     def publish_all(batch: Any) -> None:
-        from syncpoint.client.client import Client
-        from syncpoint.wire.messages import pubsub
+        from syncpoint.front.client.client import Client
+        from syncpoint.wire.protobuf.messages import pubsub
 
         request = pubsub.PublishRequest(topic=topic)
         for row in batch:
@@ -67,10 +67,10 @@ def job(spark: SparkSession, file: str) -> None:
     """The job of a federation's file, in a thread, until this process is killed."""
     from pathlib import Path
 
-    from syncpoint.federation.job import FederationJob
-    from syncpoint.federation.patterns.registry import links_of
-    from syncpoint.federation.spec import load
-    from syncpoint.federation.state import StateFolder
+    from syncpoint.programs.federation.job import FederationJob
+    from syncpoint.programs.federation.patterns.registry import links_of
+    from syncpoint.programs.federation.spec import load
+    from syncpoint.programs.federation.state import StateFolder
 
     federation = load(Path(file))
     made = FederationJob(federation, links_of(federation), spark, StateFolder(federation.runtime.state))

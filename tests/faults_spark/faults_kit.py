@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from syncpoint.federation.sparks import python_env
+from syncpoint.programs.federation.sparks import python_env
 from syncpoint.testing.log_oracle import LogComparison, judge
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import Site, awaited

@@ -22,12 +22,12 @@ to be done, and before that is answered; before a range is read.
 
 def install(folder: Path) -> None:
     """Put the points where they are."""
-    from syncpoint.pipeline import epoch_apply, staging
-    from syncpoint.pipeline.epoch_apply import EpochApply
-    from syncpoint.pipeline.epochs import EpochState
-    from syncpoint.pipeline.reading import LogReader
-    from syncpoint.pipeline.staging import StageStream
-    from syncpoint.pipeline.writing import EpochWriter
+    from syncpoint.broker.pipeline import epoch_apply, staging
+    from syncpoint.broker.pipeline.epoch_apply import EpochApply
+    from syncpoint.broker.pipeline.epochs import EpochState
+    from syncpoint.broker.pipeline.reading import LogReader
+    from syncpoint.broker.pipeline.staging import StageStream
+    from syncpoint.broker.pipeline.writing import EpochWriter
 
     def pause(point: str) -> None:
         mine = folder / f"{point}.{os.getpid()}"
@@ -70,6 +70,6 @@ def install(folder: Path) -> None:
 
 if __name__ == "__main__":
     install(Path(sys.argv.pop(1)))
-    from syncpoint.cli.main import main
+    from syncpoint.programs.cli.main import main
 
     main()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from syncpoint.federation.sparks import Processes, python_env, spark_class
-from syncpoint.federation.state import StateFolder
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
+from syncpoint.programs.federation.sparks import Processes, python_env, spark_class
+from syncpoint.programs.federation.state import StateFolder
 from syncpoint.testing.log_oracle import judge
 from tests.faults_spark.faults_kit import descendants
 from tests.spark.federation_kit import Site, awaited, name_of, sites
@@ -69,7 +69,7 @@ def test_a_file_runs_by_spark_submit(
         "runtime": {"max_rows": 100},
     }
     file.write_text(yaml.safe_dump(content))
-    found = importlib.util.find_spec("syncpoint.federation.job")
+    found = importlib.util.find_spec("syncpoint.programs.federation.job")
     assert found is not None
     submit = [str(Path(spark_class()).parent / "spark-submit"), "--master", master]
     submit += ["--conf", "spark.executor.memory=600m", "--conf", "spark.executor.cores=1", str(found.origin), str(file)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.federation.sparks import python_env
+from syncpoint.programs.federation.sparks import python_env
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from syncpoint.federation.sparks import python_env
+from syncpoint.programs.federation.sparks import python_env
 from syncpoint.testing.log_oracle import LogComparison, disordered
 from tests.spark.federation_kit import name_of, sites
 
@@ -39,7 +39,7 @@ def test_a_ring_and_a_chain_of_four(tmp_path: Path, record: Callable[..., None])
         }
         file = tmp_path / "federation.yaml"
         file.write_text(yaml.safe_dump(content))
-        command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", str(file), "--once", "--quiet"]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", str(file), "--once", "--quiet"]
         env = os.environ | {"PYTHONPATH": python_env()["PYTHONPATH"]}
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr

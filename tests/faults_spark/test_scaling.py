@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from syncpoint.federation.sparks import python_env
+from syncpoint.programs.federation.sparks import python_env
 from syncpoint.testing.log_oracle import LogComparison, judge
 from tests.faults_spark.faults_kit import descendants, kill_one
 from tests.spark.federation_kit import Site, awaited, name_of, sites
@@ -41,7 +41,7 @@ class Federation:
         self.lines: set[str] = set()
         self.log = (folder / "run.log").open("w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "syncpoint.cli", "federation", "run", str(self.file), "--quiet"],
+            [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", str(self.file), "--quiet"],
             stdout=self.log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ class Federation:
 
     def cli(self, *words: str) -> str:
         """What a command of `syncpoint federation` prints."""
-        command = [sys.executable, "-m", "syncpoint.cli", "federation", *words]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "federation", *words]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, check=False)
         self.said += done.stdout + done.stderr
         assert done.returncode == 0, done.stderr

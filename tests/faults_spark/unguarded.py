@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from syncpoint.pipeline import links
-from syncpoint.pipeline.epoch_commits import CommitRequest
-from syncpoint.pipeline.epochs import EpochState
+from syncpoint.broker.pipeline import links
+from syncpoint.broker.pipeline.epoch_commits import CommitRequest
+from syncpoint.broker.pipeline.epochs import EpochState
 
 
 def _fence() -> None:
@@ -39,6 +39,6 @@ GUARDS: dict[str, Callable[[], None]] = {
 
 if __name__ == "__main__":
     GUARDS[sys.argv.pop(1)]()
-    from syncpoint.cli.main import main
+    from syncpoint.programs.cli.main import main
 
     main()

@@ -14,12 +14,12 @@ import random
 import re
 import time
 
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.rules.explain import explain
-from syncpoint.rules.sql_compile import compile_action, compile_filter
-from syncpoint.rules.sql_parser import TEXT_MAX, parse_action, parse_filter
-from syncpoint.rules.sql_values import RuleError
-from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.rules.explain import explain
+from syncpoint.base.rules.sql_compile import compile_action, compile_filter
+from syncpoint.base.rules.sql_parser import TEXT_MAX, parse_action, parse_filter
+from syncpoint.base.rules.sql_values import RuleError
+from syncpoint.base.rules.system_properties import RuleMessage
 
 LONGEST_S = 1.0
 RULES = [

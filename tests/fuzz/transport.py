@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.transport import frame_loop, frames
-from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
-from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.receive_budget import Counters
-from syncpoint.transport.server_connection import ServerConnection
-from tests.unit.transport import conftest as harness
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.wire.transport import frame_loop, frames
+from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.client_connection import ClientConnection, ClientStreamState
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.receive_budget import Counters
+from syncpoint.wire.transport.server_connection import ServerConnection
+from tests.unit.wire.transport import conftest as harness
 
 CORPUS = Path(__file__).parent / "transport_corpus"
 SMALL = TransportLimits(
@@ -290,7 +290,7 @@ def run(inputs: int, seed: int) -> int:
     assert requests
     assert answers
     complaints = Complaints()
-    log = logging.getLogger("syncpoint.transport")
+    log = logging.getLogger("syncpoint.wire.transport")
     log.addHandler(complaints)
     total = 0
     try:
@@ -319,8 +319,8 @@ def record() -> None:
 
     import grpc
 
-    from syncpoint.transport.client import Channel
-    from syncpoint.transport.server import serve
+    from syncpoint.wire.transport.client import Channel
+    from syncpoint.wire.transport.server import serve
 
     def calls_of_grpcio(port: int) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

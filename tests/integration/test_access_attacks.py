@@ -20,13 +20,13 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from syncpoint.access.rules import RULES
+from syncpoint.catalog.access.rules import RULES
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import accounts, iam, pubsub
-from tests.unit.access.test_gate import of_project_a
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import accounts, iam, pubsub
+from tests.unit.catalog.access.test_gate import of_project_a
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 P, S, SCHEMAS, IAM = methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM

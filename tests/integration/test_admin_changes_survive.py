@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.client.client import Client
+from syncpoint.front.client.client import Client
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 
 NAME = "metadata.sqlite"
 

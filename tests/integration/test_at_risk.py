@@ -13,11 +13,11 @@ import sys
 
 import pytest
 
-from syncpoint.client.client import Client
-from syncpoint.model.identity import parse_message_id
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.front.client.client import Client
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerFailed
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 
 A, B, C = "a", "b", "c"
 
@@ -79,7 +79,7 @@ def received(space, subscription):
 
 
 def accept_loss(disks):
-    command = [sys.executable, "-m", "syncpoint.cli", "log", "recover", "--accept-loss", "--yes"]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "log", "recover", "--accept-loss", "--yes"]
     for disk in disks:
         command += ["--disk", str(disk)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from syncpoint.client.client import Client
+from syncpoint.front.client.client import Client
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_at_risk import of_topic, published, received, taken
 
 

@@ -28,7 +28,7 @@ def command(endpoint: str, tmp_path: Path, project: str) -> Run:
     }
 
     def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "syncpoint.cli", *words]
+        line = [sys.executable, "-m", "syncpoint.programs.cli", *words]
         done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done

@@ -12,13 +12,13 @@ from typing import Any
 import fastavro
 import fsspec
 
-from syncpoint.export.bucket_files import BucketFile, remove_left
-from syncpoint.export.contents import Contents
-from syncpoint.inner.lent import Lent
-from syncpoint.subscribe.confirm import CopyId
+from syncpoint.broker.export.bucket_files import BucketFile, remove_left
+from syncpoint.broker.export.contents import Contents
+from syncpoint.broker.inner.lent import Lent
+from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.testing.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 ACTIVE, RESOURCE_ERROR = 1, 2
 SCHEMA_MISMATCH = 5

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import Aborted, Code, SyncpointError
+from syncpoint.base.model.errors import Aborted, Code, SyncpointError
+from syncpoint.front.client.client import Client
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin, iam, pubsub
-from syncpoint.wire.status import unpacked
+from syncpoint.wire.protobuf.messages import admin, iam, pubsub
+from syncpoint.wire.protobuf.status import unpacked
 from tests.kit.clusters import Kit
 from tests.kit.endpoint import Endpoint
 

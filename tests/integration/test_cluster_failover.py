@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.front.client.client import Client
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Load, note
 from tests.kit.endpoint import Endpoint
 

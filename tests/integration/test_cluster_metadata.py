@@ -6,8 +6,8 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.cluster import cluster as commands
 from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.cli.cluster import cluster as commands
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually, refused
 from tests.kit.clusters import Kit

@@ -10,7 +10,7 @@ import pytest
 from syncpoint.testing import checkers, official
 from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Load, note, run_all
 
 ALL = (checkers.order_per_key, checkers.exactly_once)

@@ -15,15 +15,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.model.errors import Unavailable
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.front.proxy.data_keys import REFRESH_S
 from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.tls import tls_of
-from syncpoint.proxy.data_keys import REFRESH_S
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)

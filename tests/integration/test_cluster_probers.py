@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.probers.prober_table import METRICS, PROBERS, Measure
+from syncpoint.programs.probers.prober_table import METRICS, PROBERS, Measure
 from tests.kit.clusters import Kit
 from tests.kit.probing import held_probers
 

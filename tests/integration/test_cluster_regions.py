@@ -10,11 +10,11 @@ import uuid
 
 import pytest
 
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually, refused
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2)

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
-from syncpoint.transport.network import TcpNetwork
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.transport.network import TcpNetwork
 from tests.kit.clusters import note
 
 STATUS = methods.PROCESS.GetStatus

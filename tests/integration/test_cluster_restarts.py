@@ -18,7 +18,7 @@ from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import official
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Kit, note
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
@@ -40,7 +40,7 @@ def kit(tmp_path_factory):
 
 def run(*words):
     """What a command says on standard error. It is a process of its own, as what it starts outlives it."""
-    command = [sys.executable, "-m", "syncpoint.cli", *(str(word) for word in words)]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", *(str(word) for word in words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stderr

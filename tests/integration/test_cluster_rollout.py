@@ -48,7 +48,7 @@ def customers(three: ThreeEnvironments) -> Any:
 
 def rollout(*words: str | Path, code: int = 0) -> tuple[str, str]:
     """What a command prints, and what it says on standard error."""
-    command = [sys.executable, "-m", "syncpoint.cli", "rollout", *(str(word) for word in words)]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "rollout", *(str(word) for word in words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
@@ -86,7 +86,7 @@ def test_a_good_release_gets_everywhere_whoever_drives_it(three: ThreeEnvironmen
     manifest = three.manifest({"version": "9.9", "program": program()}, name="good")
     assert "canary" in rollout("plan", manifest)[0]
     assert "are the same" in rollout("check", manifest)[1]
-    command = [sys.executable, "-m", "syncpoint.cli", "rollout", "start", str(manifest)]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "rollout", "start", str(manifest)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         assert first.stderr is not None
         for line in first.stderr:
@@ -111,7 +111,7 @@ def test_a_good_release_gets_everywhere_whoever_drives_it(three: ThreeEnvironmen
 def resumed(manifest: Path) -> str:
     """The lease of a controller that was killed ends after some seconds."""
     for _ in range(60):
-        command = [sys.executable, "-m", "syncpoint.cli", "rollout", "resume", str(manifest)]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "rollout", "resume", str(manifest)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
         if "drives a rollout of this cluster already" not in done.stderr:
             assert done.returncode == 0, done.stderr

@@ -12,12 +12,12 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.client.credentials import Credentials
+from syncpoint.front.client.credentials import Credentials
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.integration.conftest import Space
 
 READER = "reader@shop.iam.gserviceaccount.com"

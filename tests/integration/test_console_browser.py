@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.client.credentials import Credentials
+from syncpoint.front.client.credentials import Credentials
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.browsing import MARKS, Looked, chromium, sync_api

@@ -14,13 +14,13 @@ from urllib.request import Request, urlopen
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.client.credentials import Credentials
+from syncpoint.front.client.credentials import Credentials
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing import official
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.test_pipeline_writing import Writer, numbered, planned
 from tests.kit.browsing import MARKS, Looked, apart, chromium, trusting
 

@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.client.credentials import Credentials
-from syncpoint.metadata.store_client import SharedStore
+from syncpoint.catalog.metadata.store_client import SharedStore
+from syncpoint.front.client.credentials import Credentials
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.settings import load
-from syncpoint.rollout.progress import RolloutState
-from syncpoint.rollout.rollout_store import RolloutStore
+from syncpoint.programs.cli.main import cli
+from syncpoint.programs.rollout.progress import RolloutState
+from syncpoint.programs.rollout.rollout_store import RolloutStore
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.browsing import MARKS, Looked, chromium
 from tests.kit.watched_cluster import SomeTraffic, WatchedCluster
 

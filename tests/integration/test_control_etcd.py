@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.control.chain_creation import ChainCreator, ChainPlan
-from syncpoint.control.hand_over import hand_over_methods
-from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.ownership_driver import OwnershipDriver
-from syncpoint.control.peer_channels import PeerChannels, process_methods
-from syncpoint.metadata.etcd import EtcdStore, open_etcd
-from syncpoint.metadata.layout import OWNERS
-from syncpoint.metadata.store_client import read_all
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.random import SystemRandom
+from syncpoint.base.model.cluster import PUBLISH, ChainRecord, Member
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.files import DiskFenced
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.catalog.metadata.etcd import EtcdStore, open_etcd
+from syncpoint.catalog.metadata.layout import OWNERS
+from syncpoint.catalog.metadata.store_client import read_all
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.chain_creation import ChainCreator, ChainPlan
+from syncpoint.cluster.control.hand_over import hand_over_methods
+from syncpoint.cluster.control.membership import Membership, new_incarnation
+from syncpoint.cluster.control.ownership_driver import OwnershipDriver
+from syncpoint.cluster.control.peer_channels import PeerChannels, process_methods
 from syncpoint.testing import etcd
-from syncpoint.transport.network import TcpNetwork, join_address
+from syncpoint.wire.transport.network import TcpNetwork, join_address
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.client.client import Client
-from syncpoint.client.message_path import recorded_path
-from syncpoint.model.errors import FailedPrecondition
-from syncpoint.model.identity import parse_message_id
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.front.client.client import Client
+from syncpoint.front.client.message_path import recorded_path
 from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 from tests.kit.clusters import Kit
 

@@ -28,25 +28,25 @@ from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
 from pyspark_pubsub.schema import source_schema
 from pyspark_pubsub.source import BatchReader, StreamReader
 from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
-from syncpoint.analytics.recorded_topic import readable_ranges, recorded_topic
-from syncpoint.analytics.stored_messages import StoredTopic, stored_topic
-from syncpoint.cli.errors import Problem
-from syncpoint.cli.federation_plan import link_dict
-from syncpoint.cli.settings import Settings
-from syncpoint.cli.spark_session import server_of
-from syncpoint.client.client import Client, client_tls
-from syncpoint.client.credentials import Credentials
-from syncpoint.federation.flow_options import reading, writing
-from syncpoint.federation.flow_plan import Flow
-from syncpoint.federation.flow_starts import begin_at
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import Federation, parse
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.front.client.client import Client, client_tls
+from syncpoint.front.client.credentials import Credentials
+from syncpoint.programs.analytics.recorded_topic import readable_ranges, recorded_topic
+from syncpoint.programs.analytics.stored_messages import StoredTopic, stored_topic
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.federation_plan import link_dict
+from syncpoint.programs.cli.settings import Settings
+from syncpoint.programs.cli.spark_session import server_of
+from syncpoint.programs.federation.flow_options import reading, writing
+from syncpoint.programs.federation.flow_plan import Flow
+from syncpoint.programs.federation.flow_starts import begin_at
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import Federation, parse
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, iam, pubsub
-from syncpoint.wire.token_commands import token_command
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, iam, pubsub
+from syncpoint.wire.protobuf.token_commands import token_command
 from tests.integration.test_official_python_access import GuardedServer
 
 TASK = "copier@example.com"

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.backup import read_backup, restore, take_backup
-from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
-from syncpoint.metadata.contract import (
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.catalog.metadata.backup import read_backup, restore, take_backup
+from syncpoint.catalog.metadata.catalog_replica import CatalogConflict, SharedCatalog
+from syncpoint.catalog.metadata.contract import (
     Compare,
     Delete,
     Event,
@@ -24,20 +26,18 @@ from syncpoint.metadata.contract import (
     absent,
     unchanged,
 )
-from syncpoint.metadata.etcd import open_etcd
-from syncpoint.metadata.layout import UNIVERSE
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, Setting
-from syncpoint.metadata.remote import open_remote
-from syncpoint.metadata.service import MetadataService
-from syncpoint.metadata.sqlite import SqliteStore
-from syncpoint.metadata.store_client import SharedStore, SharedWatch, read_all
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
+from syncpoint.catalog.metadata.etcd import open_etcd
+from syncpoint.catalog.metadata.layout import UNIVERSE
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.records import CatalogChange, Setting
+from syncpoint.catalog.metadata.remote import open_remote
+from syncpoint.catalog.metadata.service import MetadataService
+from syncpoint.catalog.metadata.sqlite import SqliteStore
+from syncpoint.catalog.metadata.store_client import SharedStore, SharedWatch, read_all
 from syncpoint.testing import etcd
 from syncpoint.testing.plain_tests import on_loop, plain_test
-from syncpoint.transport.network import TcpNetwork, join_address
+from syncpoint.wire.transport.network import TcpNetwork, join_address
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()
 TTL_S = 1.0

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable, absent
-from syncpoint.metadata.etcd import EtcdStore, open_etcd
-from syncpoint.metadata.etcd_client import User
-from syncpoint.metadata.store_client import read_all
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.catalog.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable, absent
+from syncpoint.catalog.metadata.etcd import EtcdStore, open_etcd
+from syncpoint.catalog.metadata.etcd_client import User
+from syncpoint.catalog.metadata.store_client import read_all
 from syncpoint.node.cluster import settings
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.etcd_tls import EtcdNetwork
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import EtcdCluster, why_not
 from syncpoint.testing.plain_tests import on_loop
-from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire.transport.network import TcpNetwork
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 

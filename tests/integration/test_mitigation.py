@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.timeout(500)

@@ -12,7 +12,7 @@ import pytest
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit
 
 pytestmark = [
@@ -26,14 +26,14 @@ SETTINGS = {
 }
 SYNCS_SLOWLY = """
 import os, sys, time
-from syncpoint.runtime.os_files import OsFiles
+from syncpoint.base.runtime.os_files import OsFiles
 whole = OsFiles.fdatasync
 def fdatasync(self, handle):
     if os.path.exists(sys.argv[sys.argv.index("--name") + 1] + ".slow"):
         time.sleep({slow_s})
     whole(self, handle)
 OsFiles.fdatasync = fdatasync
-from syncpoint.cli.main import main
+from syncpoint.programs.cli.main import main
 main()
 """
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import yaml
 
-from syncpoint.monitor.grafana_dashboards import dashboards, expressions
-from syncpoint.monitor.monitor_settings import defaults
-from syncpoint.monitor.prometheus_rules import rules_file
-from syncpoint.monitor.sli_table import SLIS
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.testing import official
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.watch.monitor.grafana_dashboards import dashboards, expressions
+from syncpoint.watch.monitor.monitor_settings import defaults
+from syncpoint.watch.monitor.prometheus_rules import rules_file
+from syncpoint.watch.monitor.sli_table import SLIS
 from tests.kit.probing import held_probers
 
 PROMETHEUS = shutil.which("prometheus")

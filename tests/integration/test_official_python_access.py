@@ -26,10 +26,10 @@ from google.oauth2 import service_account
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from syncpoint.access.keysets import canonical, key_id
+from syncpoint.catalog.access.keysets import canonical, key_id
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import accounts, admin
+from syncpoint.wire.protobuf.messages import accounts, admin
 from tests.kit.endpoint import Endpoint
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"

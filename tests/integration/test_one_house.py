@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from syncpoint.testing.official import attributes_of, bodies, refused
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
 from tests.kit.any_request import Drawing

@@ -15,7 +15,7 @@ import grpc
 import jwt
 import pytest
 
-from syncpoint.access.keysets import keys_of_set
+from syncpoint.catalog.access.keysets import keys_of_set
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from syncpoint.client.client import Client
+from syncpoint.front.client.client import Client
 from syncpoint.testing.official import eventually
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from syncpoint.cli.why import facts_of
-from syncpoint.client.client import Client
-from syncpoint.client.findings import findings
-from syncpoint.forward.forward_driver import HELD_MAX
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.broker.forward.forward_driver import HELD_MAX
+from syncpoint.front.client.client import Client
+from syncpoint.front.client.findings import findings
+from syncpoint.programs.cli.why import facts_of
+from syncpoint.programs.topology.topology_drawing import drawn
+from syncpoint.programs.topology.topology_file import load, parse
+from syncpoint.programs.topology.topology_flows import flows, project_graph
+from syncpoint.programs.topology.topology_live import carry_out, read
+from syncpoint.programs.topology.topology_plan import plan
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
-from syncpoint.topology.topology_drawing import drawn
-from syncpoint.topology.topology_file import load, parse
-from syncpoint.topology.topology_flows import flows, project_graph
-from syncpoint.topology.topology_live import carry_out, read
-from syncpoint.topology.topology_plan import plan
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 
 

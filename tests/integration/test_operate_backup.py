@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
-from syncpoint.transport.network import TcpNetwork
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.transport.network import TcpNetwork
 from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
@@ -28,7 +28,9 @@ TOPIC, LATER = "projects/p/topics/loud", "projects/p/topics/quiet"
 SUB, LATER_SUB = "projects/p/subscriptions/loud", "projects/p/subscriptions/quiet"
 
 
-def command(*words: str, code: int | None = 0, program: Sequence[str] = (sys.executable, "-m", "syncpoint.cli")) -> str:
+def command(
+    *words: str, code: int | None = 0, program: Sequence[str] = (sys.executable, "-m", "syncpoint.programs.cli")
+) -> str:
     """Run one command line; what it said. `code` None: however it ends."""
     result = subprocess.run([*program, *words], capture_output=True, text=True, timeout=120)
     assert code is None or result.returncode == code, result.stderr

@@ -11,7 +11,7 @@ from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.test_operate_backup import command, drain, publish
 from tests.integration.test_pipeline_cluster import Program, numbered, numbers
 from tests.kit.clusters import Kit

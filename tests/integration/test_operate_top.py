@@ -16,7 +16,7 @@ import pytest
 
 from syncpoint.testing.server_process import ServerProcess
 
-COMMAND = [sys.executable, "-m", "syncpoint.cli", "top"]
+COMMAND = [sys.executable, "-m", "syncpoint.programs.cli", "top"]
 
 
 class Terminal:

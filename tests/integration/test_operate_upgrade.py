@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from syncpoint.model.errors import Unavailable
+from syncpoint.base.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
@@ -28,7 +28,7 @@ NEWER = """
 import sys
 from syncpoint.node.cluster import formats
 formats.THIS = formats.Build("9.9", 1, formats.FIRST + 1)
-from syncpoint.cli.main import main
+from syncpoint.programs.cli.main import main
 main()
 """
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from syncpoint.client.client import Client
+from syncpoint.front.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_operate_backup import drain, publish
 from tests.integration.test_operate_import import check, check_epochs, fill, write_epochs
 

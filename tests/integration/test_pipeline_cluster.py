@@ -17,7 +17,7 @@ import pytest
 
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf.messages import pipeline
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
 KEPT = {"message_retention_duration": {"seconds": 3600}}

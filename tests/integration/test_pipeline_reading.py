@@ -14,8 +14,8 @@ import pytest
 
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually, refused
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 COLUMNS = {
     "message_id": pa.string(),

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from syncpoint.testing.official import eventually
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 COLUMNS = {
     "message_id": (1, pa.utf8()), "offset": (2, pa.int64()), "publish_time": (3, pa.timestamp("us", "UTC")),

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.client.client import Client
-from syncpoint.probers.prober_table import METRICS, PROBERS, Measure
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
+from syncpoint.front.client.client import Client
+from syncpoint.programs.probers.prober_table import METRICS, PROBERS, Measure
 from syncpoint.testing import official
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.prober_faults import FAULTS, PATIENCE, TIMEOUT_S, garbled
 from tests.kit.probing import held_probers, probed_once, unexpected, verdicts
 from tests.kit.relay import FaultyPushes, FaultyRelay, PushFault, RelayFault

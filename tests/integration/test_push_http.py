@@ -16,25 +16,25 @@ import h2.events
 import jwt
 import pytest
 
-from syncpoint.access.keysets import keys_of_set
-from syncpoint.inner.feed import open_feed
-from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange
-from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.http_sender import HttpSender, PushFailed, Resolve, SystemNames, VettedBackend
-from syncpoint.push.oidc_tokens import OidcTokens
-from syncpoint.push.own_endpoints import OwnEndpoints
-from syncpoint.push.push_config import Endpoint
-from syncpoint.push.push_driver import PushDriver
-from syncpoint.push.signing_keys import SigningKeys, jwks
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.inner.feed import open_feed
+from syncpoint.broker.inner.inner_driver import ConsumingProcess
+from syncpoint.broker.push.addresses import Vetting, networks
+from syncpoint.broker.push.http_sender import HttpSender, PushFailed, Resolve, SystemNames, VettedBackend
+from syncpoint.broker.push.oidc_tokens import OidcTokens
+from syncpoint.broker.push.own_endpoints import OwnEndpoints
+from syncpoint.broker.push.push_config import Endpoint
+from syncpoint.broker.push.push_driver import PushDriver
+from syncpoint.broker.push.signing_keys import SigningKeys, jwks
+from syncpoint.catalog.access.keysets import keys_of_set
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.catalog.transforms.model_client import ModelClient
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.plain_tests import plain_test
-from syncpoint.transforms.model_client import ModelClient
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 LOCAL = Vetting(networks(["loopback"]))
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

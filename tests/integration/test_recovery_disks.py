@@ -143,7 +143,7 @@ def test_a_lost_disk_is_filled_up_again_so_that_another_one_may_go(boot, enter, 
 def rows(server):
     """What `syncpoint disks list` says."""
     shown = subprocess.run(
-        [sys.executable, "-m", "syncpoint.cli", "disks", "list", "--format", "json"],
+        [sys.executable, "-m", "syncpoint.programs.cli", "disks", "list", "--format", "json"],
         capture_output=True,
         text=True,
         check=False,  # it fails when a disk does

@@ -14,11 +14,11 @@ from collections import Counter
 import grpc
 import pytest
 
-from syncpoint.client.client import Client as Admin
+from syncpoint.front.client.client import Client as Admin
 from syncpoint.testing import checkers
 from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import Api, eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 
 CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "NOT_FOUND")
 

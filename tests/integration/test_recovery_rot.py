@@ -229,7 +229,7 @@ def test_a_single_disk_with_rot_in_the_middle_is_refused_until_the_loss_is_accep
     content[place] ^= 0xFF
     file.write_bytes(bytes(content))
     assert not starts(server, "were acknowledged and are damaged", str(file))
-    command = [sys.executable, "-m", "syncpoint.cli", "log", "recover", "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "log", "recover", "--data", str(tmp_path / "data")]
     subprocess.run([*command, "--accept-loss", "--yes"], check=True, capture_output=True, text=True)
     server.start()
     got = {one.message.message_id: one.message.data for one in enter(server.endpoint).pull(subscription, 59, within=40)}

@@ -19,11 +19,11 @@ from google.pubsub_v1.services.publisher.transports.rest import PublisherRestTra
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports.rest import SubscriberRestTransport
 
-from syncpoint.cli.main import cli
-from syncpoint.client.credentials import Credentials
+from syncpoint.front.client.credentials import Credentials
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 JSON = {"content-type": "application/json"}
 

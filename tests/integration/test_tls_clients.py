@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from syncpoint.cli.main import cli
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 

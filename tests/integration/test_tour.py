@@ -111,7 +111,7 @@ def shell(folder: Path, endpoint: str) -> Shell:
     def run(line: str) -> str:
         words = shlex.split(line.replace("$PUBSUB_EMULATOR_HOST", endpoint))
         assert words[0] in ("syncpoint", "curl", "cat"), f"not a command of ours: {line}"
-        command = [sys.executable, "-m", "syncpoint.cli", *words[1:]] if words[0] == "syncpoint" else words
+        command = [sys.executable, "-m", "syncpoint.programs.cli", *words[1:]] if words[0] == "syncpoint" else words
         done = subprocess.run(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=60, check=False)  # fmt: skip
         return done.stdout

@@ -17,16 +17,16 @@ import uvloop
 from google.pubsub_v1 import types
 from hpack import Encoder
 
-from syncpoint.client.client import Client
+from syncpoint.front.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.transport import frames
-from syncpoint.transport.calls import Unary
-from syncpoint.transport.frames import SettingId
-from syncpoint.transport.limits import MIB, TransportLimits
-from syncpoint.transport.server import serve
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport import frames
+from syncpoint.wire.transport.calls import Unary
+from syncpoint.wire.transport.frames import SettingId
+from syncpoint.wire.transport.limits import MIB, TransportLimits
+from syncpoint.wire.transport.server import serve
 
 PROJECT = "projects/crowded"
 PULL = "/google.pubsub.v1.Subscriber/StreamingPull"

@@ -17,11 +17,11 @@ import pytest
 import uvloop
 from google.rpc import status_pb2
 
-from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
-from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
-from syncpoint.transport.client import Channel
-from syncpoint.transport.server import Server, serve
-from syncpoint.transport.tasks import unary_async
+from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
+from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.client import Channel
+from syncpoint.wire.transport.server import Server, serve
+from syncpoint.wire.transport.tasks import unary_async
 
 BIG = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 

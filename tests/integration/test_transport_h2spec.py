@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from syncpoint.transport.calls import Unary
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.server import serve
+from syncpoint.wire.transport.calls import Unary
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.server import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 

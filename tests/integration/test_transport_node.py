@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
-from syncpoint.transport.server import serve
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.server import serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "node" / "transport"
 cancelled = 0

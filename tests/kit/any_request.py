@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from syncpoint.wire.methods import Method
+from syncpoint.wire.protobuf.methods import Method
 
 PROJECTS = ("projects/p", "projects/q")
 RESOURCES = {

@@ -6,35 +6,35 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.options_admin import OptionsAdmin
-from syncpoint.api.rule_admin import RuleAdmin
-from syncpoint.api.schema_handlers import SchemaService
-from syncpoint.api.seek_request import seek_methods
-from syncpoint.control.barrier import Barrier
-from syncpoint.control.head_commit import HeadCommit
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.control.plane import ControlPlane
-from syncpoint.control.registration import Registration
-from syncpoint.metadata.catalog_replica import SharedCatalog
-from syncpoint.metadata.contract import Delete, Put
-from syncpoint.metadata.layout import OWNERS
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, ChainOwner, Member
-from syncpoint.model.errors import Unavailable
-from syncpoint.model.flow import FlowLimits
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.cluster import PUBLISH, ChainOwner, Member
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.model.flow import FlowLimits
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
+from syncpoint.catalog.metadata.contract import Delete, Put
+from syncpoint.catalog.metadata.layout import OWNERS
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.barrier import Barrier
+from syncpoint.cluster.control.head_commit import HeadCommit
+from syncpoint.cluster.control.peer_channels import PeerChannels
+from syncpoint.cluster.control.plane import ControlPlane
+from syncpoint.cluster.control.registration import Registration
+from syncpoint.front.api.admin_handlers import CatalogService
+from syncpoint.front.api.options_admin import OptionsAdmin
+from syncpoint.front.api.rule_admin import RuleAdmin
+from syncpoint.front.api.schema_handlers import SchemaService
+from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
-from syncpoint.transport.calls import Call
-from syncpoint.transport.memory import MemoryChannel
-from syncpoint.transport.tasks import unary_async
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.transport.calls import Call
+from syncpoint.wire.transport.memory import MemoryChannel
+from syncpoint.wire.transport.tasks import unary_async
 
 DESCRIBE, CONFIRM = methods.CHAINS.Describe, methods.CHAINS.Confirm
 TOPIC = "projects/p/topics/topic"

@@ -12,32 +12,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from syncpoint.control.barrier import ids_of_chain
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
-from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Subscription, Topic
-from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition, MetadataSilent, Unavailable
-from syncpoint.publish.chain import ChainContext
-from syncpoint.publish.envelope import PublishBatch, write_publish
-from syncpoint.publish.host import ChainHost
-from syncpoint.publish.known_disks import KnownDisks
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.service import ChainsService
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.runtime.step_workers import ManualWorkers, Step, Worker
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.base.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.model.errors import FailedPrecondition, MetadataSilent, Unavailable
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import DiskFenced
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.base.runtime.step_workers import ManualWorkers, Step, Worker
+from syncpoint.broker.publish.chain import ChainContext
+from syncpoint.broker.publish.envelope import PublishBatch, write_publish
+from syncpoint.broker.publish.host import ChainHost
+from syncpoint.broker.publish.known_disks import KnownDisks
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.service import ChainsService
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore as MemoryMetadata
+from syncpoint.catalog.metadata.records import CREATING, CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.cluster.control.barrier import ids_of_chain
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.testing.memory_files import MemoryFiles
 from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
+from syncpoint.wire.transport.memory import MemoryChannel
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
 TOPIC_NUMBER, SUB_NUMBER = 1, 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.kernel import frames
-from syncpoint.kernel.acks import encode_runs
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.base.kernel import frames
+from syncpoint.base.kernel.acks import encode_runs
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
 from tests.kit.chain import SUB_NUMBER, Process
 
 

@@ -20,14 +20,14 @@ from typing import Any
 import grpc
 import yaml
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.front.client.client import Client
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import checkers, official
 from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import eventually
 from syncpoint.testing.workload import LoadPublisher, Receiver
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 
 SMALL = Shape(clusters=3, disks=3, forwarders=2, routers=1, proxies=2)
 KINDS = {

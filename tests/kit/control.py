@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.control.hand_over import hand_over_methods
-from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.ownership_driver import OwnershipDriver
-from syncpoint.control.peer_channels import PeerChannels, process_methods
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import CHAINS, MEMBERS
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.quorum import AckRule
+from syncpoint.base.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.files import DiskFenced
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import CHAINS, MEMBERS
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.hand_over import hand_over_methods
+from syncpoint.cluster.control.membership import Membership, new_incarnation
+from syncpoint.cluster.control.ownership_driver import OwnershipDriver
+from syncpoint.cluster.control.peer_channels import PeerChannels, process_methods
+from syncpoint.log.storage.quorum import AckRule
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork

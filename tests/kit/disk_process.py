@@ -11,15 +11,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from syncpoint.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.processes import stand_still
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.processes import stand_still
+from syncpoint.log.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
 
 SRC = Path(__file__).parents[2] / "src"
 CHILD = """
 import json, signal, sys, threading
 from pathlib import Path
-from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings
+from syncpoint.log.diskserver.disk_server import DiskServer, DiskServerSettings
 given = json.loads(sys.argv[1])
 disks = {name: Path(path) for name, path in given["disks"].items()}
 server = DiskServer(DiskServerSettings(disks, port=given["port"], boot=given["boot"]))

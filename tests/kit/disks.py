@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import DiskUnreachable
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.runtime.step_workers import ManualWorkers
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import KnownStore, StorageSettings
-from syncpoint.storage.store import Store
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import DiskUnreachable
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.base.runtime.step_workers import ManualWorkers
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.settings import KnownStore, StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.testing.memory_files import FailOn, MemoryFiles
 
 

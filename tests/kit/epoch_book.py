@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from syncpoint.pipeline import offset_runs
-from syncpoint.pipeline.epoch_commits import CommitRequest, Decided, GapRefused, Repeated, work_of
-from syncpoint.pipeline.epochs import EpochState
-from syncpoint.pipeline.links import PlannedRange
-from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, QueryRun, Stage
+from syncpoint.broker.pipeline import offset_runs
+from syncpoint.broker.pipeline.epoch_commits import CommitRequest, Decided, GapRefused, Repeated, work_of
+from syncpoint.broker.pipeline.epochs import EpochState
+from syncpoint.broker.pipeline.links import PlannedRange
+from syncpoint.broker.pipeline.records import EpochDecision, EpochPlace, Piece, QueryRun, Stage
 
 TOPIC = 7
 NAME = "projects/p/topics/t"

@@ -8,28 +8,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncpoint.kernel import frames
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic, encode_changes
-from syncpoint.model.flow import FlowLimits
-from syncpoint.pipeline.columns import COLUMNS
-from syncpoint.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
-from syncpoint.pipeline.writing import EpochWriter
-from syncpoint.publish.follow import Follower
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import replay
-from syncpoint.publish.source import Source
-from syncpoint.publish.upkeep import LogUpkeep
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.runtime.step_workers import ManualWorkers
-from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import KnownStore, StorageSettings
-from syncpoint.storage.store import Store
+from syncpoint.base.kernel import frames
+from syncpoint.base.model.flow import FlowLimits
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.base.runtime.step_workers import ManualWorkers
+from syncpoint.broker.pipeline.columns import COLUMNS
+from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
+from syncpoint.broker.pipeline.writing import EpochWriter
+from syncpoint.broker.publish.follow import Follower
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.recovery import replay
+from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.upkeep import LogUpkeep
+from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic, encode_changes
+from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.settings import KnownStore, StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.testing.memory_files import MemoryFiles
-from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline, pubsub
+from syncpoint.wire.transport.memory import MemoryChannel
 
 ONE, TWO = "projects/p/topics/one", "projects/p/topics/two"
 NUMBERS = {column.name: column.number for column in COLUMNS.values()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
 
 
 async def failing(work: Awaitable[Any]) -> SyncpointError:

@@ -1,7 +1,7 @@
 """Programs of this project, started by tests without importing everything anew: forked from a process that has done so.
 
 A start costs a second of processor time, nearly all of it imports, and tests start hundreds of servers, processes of
-clusters and commands. `install` puts a `Popen` into `subprocess` that has `python -m syncpoint.cli ...` and
+clusters and commands. `install` puts a `Popen` into `subprocess` that has `python -m syncpoint.programs.cli ...` and
 `syncpoint ...` forked with the arguments, environment, folder and files that they were given, in a process of their own
 id, which may be killed. All else, and what asks for something that a fork cannot have, is started as ever. Starts as
 users make them are those by a shell: README, tour, the wheel's test.
@@ -142,7 +142,7 @@ def _words(args: Any) -> list[str] | None:
     if isinstance(args, str | bytes | os.PathLike):
         return None
     line = [os.fspath(one) for one in args]
-    if line[:3] == [sys.executable, "-m", "syncpoint.cli"]:
+    if line[:3] == [sys.executable, "-m", "syncpoint.programs.cli"]:
         return line[3:]
     return line[1:] if line[0] == str(Path(sys.executable).parent / "syncpoint") else None
 
@@ -166,9 +166,9 @@ def _serve(asked: socket.socket) -> list[str] | None:
     import importlib
     import signal
 
-    from syncpoint.cli.main import COMMANDS
+    from syncpoint.programs.cli.main import COMMANDS
 
-    for name in (*_SERVING, *(f"syncpoint.cli.{module}" for module, _, _ in COMMANDS.values())):
+    for name in (*_SERVING, *(f"syncpoint.programs.cli.{module}" for module, _, _ in COMMANDS.values())):
         importlib.import_module(name)
     assert threading.active_count() == 1, "a thread of the template would be missing in what is forked"
     gc.collect()
@@ -220,7 +220,7 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
 def _main() -> None:
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
     if words is not None:
-        from syncpoint.cli.main import main
+        from syncpoint.programs.cli.main import main
 
         sys.argv = ["syncpoint", *words]
         main()

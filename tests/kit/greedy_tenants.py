@@ -24,11 +24,11 @@ import jwt
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, RPC_REQUEST_BYTES_MAX
-from syncpoint.model.names import SERVICE_IDENTITY
+from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, RPC_REQUEST_BYTES_MAX
+from syncpoint.base.model.names import SERVICE_IDENTITY
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 TOPIC: Final = "projects/a/topics/ttt"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 

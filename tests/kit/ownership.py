@@ -7,7 +7,9 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.control.ownership_effects import (
+from syncpoint.base.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
+from syncpoint.catalog.metadata.view import Versioned
+from syncpoint.cluster.control.ownership_effects import (
     ClaimChain,
     CloseChain,
     ConfirmOwnership,
@@ -17,9 +19,7 @@ from syncpoint.control.ownership_effects import (
     ReleaseOwnership,
     RequestHandOver,
 )
-from syncpoint.control.ownership_machine import OwnershipMachine
-from syncpoint.metadata.view import Versioned
-from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
+from syncpoint.cluster.control.ownership_machine import OwnershipMachine
 
 TTL_S = 4.0
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import OPEN, QUERY_HOMES
-from syncpoint.metadata.view import OWNERS
-from syncpoint.model.cluster import ChainOwner
-from syncpoint.model.errors import NotFound, SyncpointError, Unavailable
-from syncpoint.pipeline.mounting import CHAIN
-from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall
-from syncpoint.transport.tasks import unary_async
-from syncpoint.wire.messages import pipeline
+from syncpoint.base.model.cluster import ChainOwner
+from syncpoint.base.model.errors import NotFound, SyncpointError, Unavailable
+from syncpoint.broker.pipeline.mounting import CHAIN
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import OPEN, QUERY_HOMES
+from syncpoint.catalog.metadata.view import OWNERS
+from syncpoint.wire.protobuf.messages import pipeline
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall
+from syncpoint.wire.transport.tasks import unary_async
 from tests.kit.proxy import TOPIC, ProxyHarness, ProxyProcess, PublishProcess
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"

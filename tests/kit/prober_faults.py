@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from syncpoint.model.errors import Code
-from syncpoint.probers.prober_table import BY_NAME
-from syncpoint.wire.methods import PUBLISHER, SUBSCRIBER, Method
+from syncpoint.base.model.errors import Code
+from syncpoint.programs.probers.prober_table import BY_NAME
+from syncpoint.wire.protobuf.methods import PUBLISHER, SUBSCRIBER, Method
 from tests.kit.relay import PushFault, RelayFault
 
 PATIENCE = 1.0

@@ -19,7 +19,7 @@ Verdicts = Mapping[tuple[str, str], str]
 
 
 def command(endpoints: Sequence[str], *more: str) -> list[str]:
-    line = [sys.executable, "-m", "syncpoint.cli", "probers", "run"]
+    line = [sys.executable, "-m", "syncpoint.programs.cli", "probers", "run"]
     for one in endpoints:
         line += ["--endpoint", one]
     return [*line, *more]

@@ -6,35 +6,35 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from syncpoint.control.peer_channels import PeerChannels, process_methods
-from syncpoint.kernel import ackids
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Delete, Put
-from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
-from syncpoint.model.errors import NotFound, OtherSchema, OtherTopic, StaleEpoch, SyncpointError, Unavailable
-from syncpoint.model.flow import FlowLimits
-from syncpoint.proxy.data_keys import KeyRing, TopicKeys
-from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
-from syncpoint.proxy.sealing import Sealer
-from syncpoint.publish.envelope import PublishBatch, read_publish
-from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
-from syncpoint.router.distance import Distances
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.lease_holder import lender_of
+from syncpoint.base.kernel import ackids
+from syncpoint.base.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
+from syncpoint.base.model.errors import NotFound, OtherSchema, OtherTopic, StaleEpoch, SyncpointError, Unavailable
+from syncpoint.base.model.flow import FlowLimits
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.envelope import PublishBatch, read_publish
+from syncpoint.broker.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.broker.router.distance import Distances
+from syncpoint.broker.subscribe.lease_holder import lender_of
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.contract import Delete, Put
+from syncpoint.catalog.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription, Topic
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.peer_channels import PeerChannels, process_methods
+from syncpoint.front.proxy.data_keys import KeyRing, TopicKeys
+from syncpoint.front.proxy.proxy import MessageHandling, Proxy, ProxyCluster
+from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
-from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
-from syncpoint.transport.network import AnyStream
-from syncpoint.transport.tasks import unary_async
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.network import AnyStream
+from syncpoint.wire.transport.tasks import unary_async
 
 TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/billing"

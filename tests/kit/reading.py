@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from syncpoint.metadata.records import CatalogChange
-from syncpoint.model.errors import SyncpointError
-from syncpoint.pipeline import columns
-from syncpoint.pipeline.exclusive_readers import NodeReaders
-from syncpoint.pipeline.reading import LogReader
-from syncpoint.publish.retention import forget_empty_sources, is_needed
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.broker.pipeline import columns
+from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
+from syncpoint.broker.pipeline.reading import LogReader
+from syncpoint.broker.publish.retention import forget_empty_sources, is_needed
+from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
-from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
+from syncpoint.wire.transport.memory import MemoryChannel
 
 TYPES = {
     columns.MESSAGE_ID: pa.string(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from syncpoint.control.solo_ownership import LogCatalog
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.cluster.control.solo_ownership import LogCatalog
 
 
 class ListCatalog(LogCatalog):

@@ -20,14 +20,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
-from syncpoint.transport.client import Channel, ClientStream
-from syncpoint.transport.server import serve
-from syncpoint.transport.tasks import unary_async
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
-from syncpoint.wire.methods import Method
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.methods import Method
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.client import Channel, ClientStream
+from syncpoint.wire.transport.server import serve
+from syncpoint.wire.transport.tasks import unary_async
 
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.ADMIN)
 

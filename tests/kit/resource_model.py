@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
 EXPORTS = ("bigquery_config", "cloud_storage_config", "bigtable_config")

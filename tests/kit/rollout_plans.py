@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from syncpoint.model.errors import Unavailable
-from syncpoint.rollout.counters import CLIENTS, MethodCounts, ProcessCounters
-from syncpoint.rollout.fleet import Assigned, Fleet
-from syncpoint.rollout.parity import ProcessReport, Reports
-from syncpoint.rollout.rollout_file import ENVIRONMENTS, parse
-from syncpoint.rollout.rollout_plan import RolloutPlan
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.programs.rollout.counters import CLIENTS, MethodCounts, ProcessCounters
+from syncpoint.programs.rollout.fleet import Assigned, Fleet
+from syncpoint.programs.rollout.parity import ProcessReport, Reports
+from syncpoint.programs.rollout.rollout_file import ENVIRONMENTS, parse
+from syncpoint.programs.rollout.rollout_plan import RolloutPlan
 
 BOUNDS = (0.01, 0.1, 1.0)
 COMMIT = "0123456789abcdef"

@@ -24,13 +24,13 @@ import sys
 from syncpoint.node.cluster import formats
 formats.THIS = formats.THIS._replace(version="9.9")
 {more}
-from syncpoint.cli.main import main
+from syncpoint.programs.cli.main import main
 main()
 """
 FAILING = """
 from itertools import count
-from syncpoint.model.errors import Unavailable
-from syncpoint.proxy import publisher
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.front.proxy import publisher
 whole, calls = publisher.ClusterPublisher.publish, count()
 def publish(self, call, request, *, origin=publisher.PublishOrigin.CLIENT):
     if "proxy-2" in sys.argv and next(calls) % 5 == 0:
@@ -43,8 +43,8 @@ publisher.ClusterPublisher.publish = publish
 SLOW = """
 import asyncio
 from itertools import count
-from syncpoint.model.errors import SyncpointError
-from syncpoint.proxy import publisher
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.front.proxy import publisher
 whole, calls = publisher.ClusterPublisher.publish, count()
 def publish(self, call, request, *, origin=publisher.PublishOrigin.CLIENT):
     if "proxy-2" in sys.argv and next(calls) % 10 == 0:
@@ -81,7 +81,9 @@ def opened_to_all(endpoint: str, project: str) -> None:
     """From now on everybody may do everything with the topics and subscriptions of a project, under access control."""
     words = ["policy", "add", "project", "--member", "allUsers", "--role", "roles/pubsub.admin"]
     where = ["--project", project.removeprefix("projects/"), "--endpoint", endpoint]
-    subprocess.run([sys.executable, "-m", "syncpoint.cli", "iam", *words, *where], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "syncpoint.programs.cli", "iam", *words, *where], check=True, capture_output=True
+    )
 
 
 class ThreeEnvironments:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from syncpoint.metadata.records import Subscription, Topic
-from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
-from syncpoint.router.cluster_state import ClusterState
-from syncpoint.router.planner import Changes, State
-from syncpoint.router.routing_rules import Policy, RoutingRule
+from syncpoint.base.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
+from syncpoint.broker.router.cluster_state import ClusterState
+from syncpoint.broker.router.planner import Changes, State
+from syncpoint.broker.router.routing_rules import Policy, RoutingRule
+from syncpoint.catalog.metadata.records import Subscription, Topic
 
 
 def topic(number: int, **more: object) -> Topic:

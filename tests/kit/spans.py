@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from syncpoint.runtime.clock import Clock, ManualClock
-from syncpoint.tracing.trace_context import TraceContext
-from syncpoint.tracing.tracer import FinishedSpan
+from syncpoint.base.runtime.clock import Clock, ManualClock
+from syncpoint.base.tracing.trace_context import TraceContext
+from syncpoint.base.tracing.tracer import FinishedSpan
 
 
 class KeptSpans:

@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.backlog import unacknowledged
-from syncpoint.publish.service import ChainsService
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.consumer import Consumer
-from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lease_holder import lender_of
-from syncpoint.subscribe.link import ServeLink
-from syncpoint.subscribe.peers import Peer
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.subscribe.consumer import Consumer
+from syncpoint.broker.subscribe.gather import Gatherer
+from syncpoint.broker.subscribe.lease_holder import lender_of
+from syncpoint.broker.subscribe.link import ServeLink
+from syncpoint.broker.subscribe.peers import Peer
+from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.testing.simulated_loop import SimulatedLoop
-from syncpoint.transport.calls import Streaming
-from syncpoint.transport.memory import Faults, MemoryCall, MemoryChannel
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
+from syncpoint.wire.transport.calls import Streaming
+from syncpoint.wire.transport.memory import Faults, MemoryCall, MemoryChannel
 from tests.kit.chain import SUB, TOPIC_NUMBER, ChainHarness, Process
 
 

@@ -19,8 +19,8 @@ from urllib.request import urlopen
 
 import yaml
 
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.node.cluster.local import Shape
-from syncpoint.runtime.ports import free_ports
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from tests.kit.clusters import Kit
@@ -71,7 +71,7 @@ class WatchedCluster:
     def up(self) -> WatchedCluster:
         """All of it; returns when the first runs of the probers were judged."""
         _apart(self.kit.up)
-        command = [sys.executable, "-m", "syncpoint.cli", "probers", "run", "--without", "P7"]
+        command = [sys.executable, "-m", "syncpoint.programs.cli", "probers", "run", "--without", "P7"]
         for proxy in self.kit.proxies:
             command += ["--endpoint", proxy]
         command += ["--metrics", f"127.0.0.1:{self._port}", "--interval", f"{self._probed:g}"]

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm"
 NAMESPACE, RELEASE, PATIENCE_S = "shop", "sp", 120.0
 DOMAIN = f"{RELEASE}-syncpoint-internal.{NAMESPACE}.svc.cluster.local"
-SYNCPOINT = [sys.executable, "-m", "syncpoint.cli"]
+SYNCPOINT = [sys.executable, "-m", "syncpoint.programs.cli"]
 MESSAGES = 50
 
 Manifest = dict[str, Any]

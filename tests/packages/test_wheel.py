@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.kernel import MODULES
+from syncpoint.base.kernel import MODULES
 from syncpoint.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_the_wheel_is_for_many_systems_and_has_the_whole_kernel(wheel: Path) -> 
     assert min((int(major), int(minor)) for major, minor in tags) <= GLIBC_MAX
     names = zipfile.ZipFile(wheel).namelist()
     for module in MODULES:
-        assert any(re.fullmatch(rf"syncpoint/kernel/{module}\.cpython-.*\.so", name) for name in names), module
+        assert any(re.fullmatch(rf"syncpoint/base/kernel/{module}\.cpython-.*\.so", name) for name in names), module
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "tools/"))]
 
 
@@ -75,12 +75,12 @@ def test_it_carries_messages_on_the_compiled_kernel(python: str, tmp_path: Path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    says = "import syncpoint, syncpoint.kernel as kernel; print(kernel.COMPILED, syncpoint.__file__)"
+    says = "import syncpoint, syncpoint.base.kernel as kernel; print(kernel.COMPILED, syncpoint.__file__)"
     compiled, where = run("-c", says).split()
     assert compiled == "True"
     assert str(Path(python).parents[1]) in where
     with ServerProcess(tmp_path / "data", python=python, env={"PYTHONPATH": ""}) as server:
-        cli = ("-m", "syncpoint.cli", "--endpoint", server.endpoint, "--project", "shop")
+        cli = ("-m", "syncpoint.programs.cli", "--endpoint", server.endpoint, "--project", "shop")
         run(*cli, "topics", "create", "orders")
         run(*cli, "subscriptions", "create", "billing", "--topic", "orders")
         run(*cli, "topics", "publish", "orders", "--message", "hello")

@@ -37,7 +37,7 @@ def test_a_life_that_once_went_wrong(name: str) -> None:
 
 
 def test_a_cluster_in_which_messages_are_read_while_their_copies_are_persisted() -> None:
-    """Copied forward behind its disks, which were slow; see `tests/unit/storage/test_copied_reads.py`."""
+    """Copied forward behind its disks, which were slow; see `tests/unit/log/storage/test_copied_reads.py`."""
     assert run_cluster(50057).violations == []
 
 

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from pyspark_pubsub.rpc import close_idle
-from syncpoint.federation.session import SETTINGS
-from syncpoint.federation.spark_home import quick_home
+from syncpoint.programs.federation.session import SETTINGS
+from syncpoint.programs.federation.spark_home import quick_home
 from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit import forked_programs

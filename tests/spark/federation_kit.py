@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import parse
-from syncpoint.federation.state import StateFolder
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.spec import parse
+from syncpoint.programs.federation.state import StateFolder
 from syncpoint.testing.log_oracle import Message, Oracle
 from syncpoint.testing.official import Api
 from syncpoint.testing.server_process import ServerProcess
@@ -93,7 +93,7 @@ class RunningJob:
 @contextlib.contextmanager
 def running_job(spark: Any, content: Mapping[str, Any], folder: Path) -> Iterator[RunningJob]:
     """Run the job of a federation file's content on a session that is there."""
-    from syncpoint.federation.job import FederationJob
+    from syncpoint.programs.federation.job import FederationJob
 
     federation = parse(content, folder)
     state = StateFolder(federation.runtime.state)

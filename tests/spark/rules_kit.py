@@ -2,8 +2,8 @@
 
     python -m tests.spark.rules_kit --messages 1000000 --rules 24 --seed 1
 
-Filters are trees of the generators of `tests/unit/rules`, drawn by a seeded generator of this module; actions are put
-together from statements. The server's side are the closures that servers evaluate rules with.
+Filters are trees of the generators of `tests/unit/base/rules`, drawn by a seeded generator of this module; actions are
+put together from statements. The server's side are the closures that servers evaluate rules with.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.rules.spark_rules import SparkRules
-from syncpoint.rules.sql_compile import compile_action, compile_filter
-from syncpoint.rules.sql_parser import parse_action, parse_filter
-from syncpoint.rules.sql_values import RuleError
-from syncpoint.rules.system_properties import RuleMessage
-from tests.unit.rules import reference
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.rules.spark_rules import SparkRules
+from syncpoint.base.rules.sql_compile import compile_action, compile_filter
+from syncpoint.base.rules.sql_parser import parse_action, parse_filter
+from syncpoint.base.rules.sql_values import RuleError
+from syncpoint.base.rules.system_properties import RuleMessage
+from tests.unit.base.rules import reference
 
 NAMES = ["a", "b", "B", "cc", "größe", "sys.To", "sys.TimeToLive", "x y", "k"]
 SPELLINGS = [*NAMES, "A", "Cc", "CC", "GRÖSSE", "GRÖßE", "\u212a", "SYS.TO", "Sys.TimeToLive", "X Y"]
@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    from syncpoint.federation.session import session
+    from syncpoint.programs.federation.session import session
 
     spark = session("rules", "local[2]", {"spark.driver.memory": "1500m"})
     rng = random.Random(given.seed)

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 PUBLISHER = "/google.pubsub.v1.Publisher/"
 SUBSCRIBER = "/google.pubsub.v1.Subscriber/"

@@ -13,21 +13,21 @@ import pytest
 from pyarrow import parquet
 from pyspark.errors import AnalysisException
 
-from syncpoint.analytics.back_test import back_test
-from syncpoint.analytics.letter_table import VIEW_COLUMNS, letter_table
-from syncpoint.analytics.plots import PLOTS
-from syncpoint.analytics.reconciliation import reconcile
-from syncpoint.analytics.rule_test import CandidateRule, check_rules
-from syncpoint.analytics.stored_messages import stored_topic
-from syncpoint.analytics.topic_profile import topic_profile
-from syncpoint.federation.flow_plan import Flow
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import FederatedCluster, Federation, parse
-from syncpoint.metadata.entity_options import MessageRule
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.rules.system_properties import RuleMessage
-from syncpoint.rules.trial import try_rule
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.rules.system_properties import RuleMessage
+from syncpoint.base.rules.trial import try_rule
+from syncpoint.catalog.metadata.entity_options import MessageRule
+from syncpoint.programs.analytics.back_test import back_test
+from syncpoint.programs.analytics.letter_table import VIEW_COLUMNS, letter_table
+from syncpoint.programs.analytics.plots import PLOTS
+from syncpoint.programs.analytics.reconciliation import reconcile
+from syncpoint.programs.analytics.rule_test import CandidateRule, check_rules
+from syncpoint.programs.analytics.stored_messages import stored_topic
+from syncpoint.programs.analytics.topic_profile import topic_profile
+from syncpoint.programs.federation.flow_plan import Flow
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import FederatedCluster, Federation, parse
 from tests.spark.federation_kit import PROJECT, Site, awaited, name_of, running_job, sites
 
 

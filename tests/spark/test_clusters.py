@@ -13,14 +13,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pyspark_pubsub.rpc import close_idle
-from syncpoint.federation.job import FederationJob
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import load
-from syncpoint.federation.state import StateFolder
 from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.federation.job import FederationJob
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.spec import load
+from syncpoint.programs.federation.state import StateFolder
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 from tests.spark.federation_kit import Site, job_in_thread
 from tests.spark.patterns_kit import PatternTasks
 from tests.spark.spark_harness import SUBSCRIBER, Topic

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.analytics.delivery_reconciliation import DeliveryReconciliation, reconcile_deliveries
-from syncpoint.analytics.delivery_slis import delivery_slis
-from syncpoint.analytics.plots import PLOTS
-from syncpoint.analytics.recorded_topic import readable_ranges, record_messages, recorded_topic
-from syncpoint.cli.main import cli
-from syncpoint.client.client import Client
-from syncpoint.client.message_path import recorded_path
-from syncpoint.federation.spec import FederatedCluster
-from syncpoint.model.identity import parse_message_id
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.front.client.client import Client
+from syncpoint.front.client.message_path import recorded_path
+from syncpoint.programs.analytics.delivery_reconciliation import DeliveryReconciliation, reconcile_deliveries
+from syncpoint.programs.analytics.delivery_slis import delivery_slis
+from syncpoint.programs.analytics.plots import PLOTS
+from syncpoint.programs.analytics.recorded_topic import readable_ranges, record_messages, recorded_topic
+from syncpoint.programs.cli.main import cli
+from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
 from tests.spark.federation_kit import Site, name_of
 

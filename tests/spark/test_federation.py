@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.servers import Servers
+from syncpoint.programs.federation.servers import Servers
 from syncpoint.testing.log_oracle import Message, disordered
 from syncpoint.testing.official import refused
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites

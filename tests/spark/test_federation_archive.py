@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
-from syncpoint.federation import archive as archives
-from syncpoint.federation import manifest as manifests
-from syncpoint.federation.archive import archive, restore
-from syncpoint.federation.spec import FederatedCluster
-from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.programs.cli.main import cli
+from syncpoint.programs.federation import archive as archives
+from syncpoint.programs.federation import manifest as manifests
+from syncpoint.programs.federation.archive import archive, restore
+from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.testing.log_oracle import Message, disordered
 from tests.spark.federation_kit import PROJECT, Site, name_of, sites
 

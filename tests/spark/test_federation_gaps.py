@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
+from syncpoint.programs.cli.main import cli
 from tests.spark.federation_kit import Site, awaited, name_of, running_job, sites
 
 TOPIC = name_of("forgets")

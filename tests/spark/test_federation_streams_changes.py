@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
 from syncpoint.testing.log_oracle import Message
 from syncpoint.testing.server_process import ServerProcess

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
+from syncpoint.programs.cli.main import cli
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
 from syncpoint.testing.server_process import ServerProcess

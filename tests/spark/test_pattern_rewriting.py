@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from examples.federation import play
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import load
-from syncpoint.federation.steps.labelling import Label
-from syncpoint.federation.steps.payload_keys import KeyringPlace
-from syncpoint.federation.transform import prepared
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.spec import load
+from syncpoint.programs.federation.steps.labelling import Label
+from syncpoint.programs.federation.steps.payload_keys import KeyringPlace
+from syncpoint.programs.federation.transform import prepared
 from tests.spark.test_pattern_steps import SCHEMA
 
 

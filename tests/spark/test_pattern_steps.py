@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pubsub.json_columns import JsonColumns
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import parse
-from syncpoint.federation.steps.json_objects import NO_OBJECT
-from syncpoint.federation.steps.references import tables_of
-from syncpoint.federation.steps.step import JSON_END, JSON_FIELDS
-from syncpoint.federation.transform import CARRIED, looked_for, prepared
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.spec import parse
+from syncpoint.programs.federation.steps.json_objects import NO_OBJECT
+from syncpoint.programs.federation.steps.references import tables_of
+from syncpoint.programs.federation.steps.step import JSON_END, JSON_FIELDS
+from syncpoint.programs.federation.transform import CARRIED, looked_for, prepared
 
 SCHEMA = (
     "message_id string, source bigint, offset bigint, publish_time timestamp, data binary,"

@@ -20,16 +20,16 @@ import pytest
 from click.testing import CliRunner
 
 from examples.federation import play
-from syncpoint.cli.main import cli
-from syncpoint.client.switching_receiver import ReceivingPlace, SwitchingReceiver
-from syncpoint.federation.failover import path_of
-from syncpoint.federation.job import FederationJob
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import load
-from syncpoint.federation.state import StateFolder
-from syncpoint.federation.steps.payload_keys import KeyringPlace
-from syncpoint.model.errors import NotFound, SyncpointError
+from syncpoint.base.model.errors import NotFound, SyncpointError
+from syncpoint.front.client.switching_receiver import ReceivingPlace, SwitchingReceiver
+from syncpoint.programs.cli.main import cli
+from syncpoint.programs.federation.failover import path_of
+from syncpoint.programs.federation.job import FederationJob
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import load
+from syncpoint.programs.federation.state import StateFolder
+from syncpoint.programs.federation.steps.payload_keys import KeyringPlace
 from syncpoint.testing.log_oracle import Message, disordered
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark import federation_kit

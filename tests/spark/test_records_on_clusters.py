@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pyspark_pubsub.rpc import close_idle
-from syncpoint.analytics.reconciliation import reconcile
-from syncpoint.model.identity import parse_message_id
+from syncpoint.base.model.identity import parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.analytics.reconciliation import reconcile
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess

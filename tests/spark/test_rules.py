@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.flow_rules import FlowRule, applied
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.rules.spark_rules import SparkRules
-from syncpoint.rules.spark_values import double_text
-from syncpoint.rules.sql_parser import parse_filter
-from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.rules.spark_rules import SparkRules
+from syncpoint.base.rules.spark_values import double_text
+from syncpoint.base.rules.sql_parser import parse_filter
+from syncpoint.base.rules.system_properties import RuleMessage
+from syncpoint.programs.federation.flow_rules import FlowRule, applied
 from tests.kit import older_names as names
 from tests.spark import rules_kit as kit
 from tests.spark.federation_kit import awaited, running_job, sites
-from tests.unit.rules import test_sql_rules as rule_tests
-from tests.unit.rules import test_vectors as vectors
+from tests.unit.base.rules import test_sql_rules as rule_tests
+from tests.unit.base.rules import test_vectors as vectors
 
 REFUSED = {"name LIKE missing", "s LIKE missing", "'a' + 'bc' LIKE s", "p(missing) = 1", "s LIKE 'a' ESCAPE s"}
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.backfill import Backfill
-from syncpoint.federation.flow_plan import Flow
-from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import Federation, parse
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.programs.federation.backfill import Backfill
+from syncpoint.programs.federation.flow_plan import Flow
+from syncpoint.programs.federation.patterns.registry import links_of
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import Federation, parse
 from syncpoint.testing.log_oracle import judge
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf.messages import pipeline
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
 TOPICS = [f"topic-{number}" for number in range(24)]
@@ -123,7 +123,7 @@ def test_flows_of_a_release_with_a_checkpoint_each_go_on_where_they_were(
 def _cursors(site: Site) -> Any:
     from pyspark_pubsub.options import ServerAccess
     from pyspark_pubsub.rpc import BlockingChannel
-    from syncpoint.wire import methods
+    from syncpoint.wire.protobuf import methods
 
     request = pipeline.ListCursorsRequest(project="projects/fed")
     answer = BlockingChannel(ServerAccess((site.server.endpoint,))).call(methods.LOG_READER.ListCursors, request)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 from tests.spark.spark_harness import PUBLISHER, SUBSCRIBER, numbers
 
 

@@ -31,9 +31,15 @@ def rows() -> list[tuple[list[int], list[str]]]:
     ]
 
 
+def module_named(name: str) -> Any:
+    """The module `room.module`, in whichever wing its room is."""
+    (path,) = (ROOT / "src" / "syncpoint").glob(f"*/{name.replace('.', '/')}.py")
+    return importlib.import_module(f"syncpoint.{path.parts[-3]}.{name}")
+
+
 def value(name: str) -> Any:
     room, module, *rest = name.split(".")
-    found: Any = importlib.import_module(f"syncpoint.{room}.{module}")
+    found: Any = module_named(f"{room}.{module}")
     for part in rest:
         if isinstance(found, type) and is_dataclass(found):
             return next(one.default for one in fields(found) if one.name == part)
@@ -52,7 +58,7 @@ def test_each_number_is_that_of_the_code() -> None:
 def test_each_bound_of_the_modules_stands_in_the_table() -> None:
     named = {name for _, names in rows() for name in names}
     for module in {name.rpartition(".")[0] for name in named if "TransportLimits" not in name}:
-        found = vars(importlib.import_module(f"syncpoint.{module}"))
+        found = vars(module_named(module))
         own = Path(found["__file__"]).read_text()
         bounds = {name for name in found if BOUND.search(name) and re.search(rf"^(\w+, )*{name}\b.* = ", own, re.M)}
         missing = {f"{module}.{name}" for name in bounds - ELSEWHERE.get(module, set())} - named

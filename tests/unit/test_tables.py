@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import syncpoint
-from syncpoint.metadata import layout
-from syncpoint.wire import methods
-from syncpoint.wire.messages import FILES, POOL
+from syncpoint.catalog.metadata import layout
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import FILES, POOL
 
 SOURCES = Path(syncpoint.__file__).parent
 
@@ -34,11 +34,11 @@ def strays(starts: tuple[str, ...], *tables: str) -> list[str]:
 def test_keys_of_the_metadata_are_spelled_in_the_layout_alone() -> None:
     known = [value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str)]
     assert {"members/", "catalog/head", "identity/universe"} <= set(known)
-    assert strays(tuple(known), "metadata/layout.py") == []
+    assert strays(tuple(known), "catalog/metadata/layout.py") == []
 
 
 def test_paths_of_methods_come_from_the_descriptors() -> None:
-    assert strays(("/syncpoint.", "/google.pubsub."), "wire/methods.py") == []
+    assert strays(("/syncpoint.", "/google.pubsub."), "wire/protobuf/methods.py") == []
 
 
 def test_every_described_service_has_its_paths() -> None:

@@ -13,19 +13,19 @@ from typing import Any
 
 from tracing import NO_STATIONS, Rows, Trace, Way, enter, traced
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation import simulated_cluster as cluster_module
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_runs import SimRun, simulate
 from syncpoint.testing.simulation.sim_workers import SimWorkers
 from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
 
 STRETCHES = ("published", "delivered", "acknowledged")
 NAME, SUBSCRIPTION = "billing", "projects/p/subscriptions/billing"
-NOT_BETWEEN = (*NO_STATIONS, "kernel/", "runtime/", "transport/")
+NOT_BETWEEN = (*NO_STATIONS, "base/kernel/", "base/runtime/", "wire/transport/")
 DISKS = "testing/simulation/simulated_disks"  # stands for the socket of a storage process
 DISKS_ROLE = "storage"
 

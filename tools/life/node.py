@@ -20,20 +20,20 @@ from typing import Any
 import hpack
 from tracing import Rows, Trace, Way, enter, traced
 
+from syncpoint.base.runtime.call_queues import CallQueue, InlineCalls
+from syncpoint.base.runtime.clock import Clock, ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.base.runtime.step_workers import Result, Step, one_by_one
+from syncpoint.broker.publish.upkeep import LogUpkeep
+from syncpoint.log.storage.disk.maintenance import DiskMaintainer
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.publish.upkeep import LogUpkeep
-from syncpoint.runtime.call_queues import CallQueue, InlineCalls
-from syncpoint.runtime.clock import Clock, ManualClock
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.runtime.step_workers import Result, Step, one_by_one
-from syncpoint.storage.disk.maintenance import DiskMaintainer
-from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transport.server import Server
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.transport.server import Server
 
 DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7  # kinds of frames
 TOPIC, SUBSCRIPTION = "projects/demo/topics/orders", "projects/demo/subscriptions/billing"
@@ -157,7 +157,7 @@ def messages(*data: bytes) -> Any:
 
 def delivering(way: Way) -> int | None:
     """At which step of a way a subscribe forwarder begins to deliver."""
-    return next((at for at, (file, _) in enumerate(way) if file.startswith("subscribe/")), None)
+    return next((at for at, (file, _) in enumerate(way) if file.startswith("broker/subscribe/")), None)
 
 
 def kind(way: Way) -> str:

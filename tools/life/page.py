@@ -17,7 +17,7 @@ BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
 FILES_MAX = {"published": 28, "delivered": 28, "acknowledged": 32, "deleted": 31}
 """How many files a way has at most. What a message does not use is no station on its way: lower these when it gets
 shorter, and do not raise them."""
-CALLED_BY_NOBODY = (*NO_STATIONS, "transport/memory", "transport/tasks")
+CALLED_BY_NOBODY = (*NO_STATIONS, "wire/transport/memory", "wire/transport/tasks")
 
 
 def first_sentence(file: str) -> str:

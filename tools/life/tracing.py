@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = str(ROOT / "src" / "syncpoint") + os.sep
 # Words, clocks and small helpers that everything uses: no stations.
 NO_STATIONS = (
-    "kernel/_", "model/", "runtime/clock", "runtime/held", "runtime/random", "runtime/trusted", "storage/checksum",
-    "storage/layout", "storage/settings", "testing/", "wire/",
+    "base/kernel/_", "base/model/", "base/runtime/clock", "base/runtime/held", "base/runtime/random",
+    "base/runtime/trusted", "log/storage/checksum", "log/storage/layout", "log/storage/settings", "testing/",
+    "wire/protobuf/",
 )  # fmt: skip
 
 Place = tuple[str, str]  # a file without its ending, a function

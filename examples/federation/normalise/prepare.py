@@ -13,7 +13,7 @@ from pathlib import Path
 
 import fastavro
 
-from syncpoint.federation.steps.payload_keys import KeyringPlace
+from syncpoint.programs.federation.steps.payload_keys import KeyringPlace
 
 TOPIC = "projects/partners/topics/orders"
 

@@ -1,14 +1,14 @@
-"""Cloud Storage subscriptions, mounted in a process: the parts of `syncpoint.export` become one."""
+"""Cloud Storage subscriptions, mounted in a process: the parts of `syncpoint.broker.export` become one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.export.buckets import Blocking, Buckets, Place
-from syncpoint.export.export_driver import ExportDriver, advice, export_state
-from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.metadata.records import Subscription
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.broker.export.buckets import Blocking, Buckets, Place
+from syncpoint.broker.export.export_driver import ExportDriver, advice, export_state
+from syncpoint.broker.inner.inner_driver import ConsumingProcess
+from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 
 class Exports:

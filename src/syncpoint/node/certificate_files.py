@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.runtime.file_marks import marks_of
-from syncpoint.runtime.periodic import Periodic
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.runtime.file_marks import marks_of
+from syncpoint.base.runtime.periodic import Periodic
 
 LOOK_S: Final = 5.0
 

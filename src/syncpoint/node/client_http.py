@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute
 
-from syncpoint.access.access import Access
-from syncpoint.model.hosts import loopback
-from syncpoint.rest.http1 import HttpFallback, http_fallback
-from syncpoint.runtime.child_processes import Apart, at_once
-from syncpoint.transport.calls import CallContext, Methods
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import Listening
-from syncpoint.transport.server import Server
+from syncpoint.base.model.hosts import loopback
+from syncpoint.base.runtime.child_processes import Apart, at_once
+from syncpoint.catalog.access.access import Access
+from syncpoint.wire.rest.http1 import HttpFallback, http_fallback
+from syncpoint.wire.transport.calls import CallContext, Methods
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import Listening
+from syncpoint.wire.transport.server import Server
 
 
 def client_http(

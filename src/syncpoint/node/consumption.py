@@ -10,10 +10,10 @@ from typing import Any
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.forwards import Forwards
 from syncpoint.node.pushes import Pushes
-from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
-from syncpoint.wire.serving import served
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.calls import Methods
 
 
 class Consumption:

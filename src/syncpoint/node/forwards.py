@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.forward.forward_driver import ForwardDriver, ForwardingProcess
-from syncpoint.wire.messages import admin
+from syncpoint.broker.forward.forward_driver import ForwardDriver, ForwardingProcess
+from syncpoint.wire.protobuf.messages import admin
 
 
 class Forwards:

@@ -4,8 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from syncpoint.model.errors import FailedPrecondition
-from syncpoint.runtime.private_files import FILE_MODE, private_folder
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.private_files import FILE_MODE, private_folder
 
 
 class FolderLocks:

@@ -10,13 +10,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from syncpoint.metadata.contract import StoreError, StoreUnavailable
-from syncpoint.metadata.mirror import CatalogMirror
-from syncpoint.metadata.sqlite import SqliteStore
-from syncpoint.model.errors import FailedPrecondition
-from syncpoint.publish.recovery import RecoveredState
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.random import Random
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.random import Random
+from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.catalog.metadata.contract import StoreError, StoreUnavailable
+from syncpoint.catalog.metadata.mirror import CatalogMirror
+from syncpoint.catalog.metadata.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
 

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute
 
 import syncpoint
-from syncpoint.api.node_admin import SERVER
-from syncpoint.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
-from syncpoint.control.solo_ownership import SOLO_CHAIN
-from syncpoint.metrics.backlogs import Backlogs
-from syncpoint.metrics.call_families import CallRoom, ListenerRoom
-from syncpoint.metrics.exposition import Exposition
-from syncpoint.metrics.family import RoomCollector
-from syncpoint.metrics.family_table import FAMILIES
-from syncpoint.metrics.log_families import LogRoom
-from syncpoint.metrics.otlp_export import OtlpMetrics, export_of
-from syncpoint.metrics.process_families import ProcessRoom
-from syncpoint.metrics.publish_families import PublishRoom
-from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
-from syncpoint.metrics.scraped_page import metrics_page, serve_metrics
-from syncpoint.metrics.service_families import (
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.cluster.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
+from syncpoint.cluster.control.solo_ownership import SOLO_CHAIN
+from syncpoint.front.api.node_admin import SERVER
+from syncpoint.watch.metrics.backlogs import Backlogs
+from syncpoint.watch.metrics.call_families import CallRoom, ListenerRoom
+from syncpoint.watch.metrics.exposition import Exposition
+from syncpoint.watch.metrics.family import RoomCollector
+from syncpoint.watch.metrics.family_table import FAMILIES
+from syncpoint.watch.metrics.log_families import LogRoom
+from syncpoint.watch.metrics.otlp_export import OtlpMetrics, export_of
+from syncpoint.watch.metrics.process_families import ProcessRoom
+from syncpoint.watch.metrics.publish_families import PublishRoom
+from syncpoint.watch.metrics.risk_families import RiskRoom, WatchedChain
+from syncpoint.watch.metrics.scraped_page import metrics_page, serve_metrics
+from syncpoint.watch.metrics.service_families import (
     AccessRoom,
     CatalogRoom,
     ConsumptionRoom,
@@ -32,10 +33,9 @@ from syncpoint.metrics.service_families import (
     PreparationRoom,
     RecordingRoom,
 )
-from syncpoint.metrics.subscription_families import SubscriptionRoom
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.transport.network import join_address
-from syncpoint.transport.server import Server
+from syncpoint.watch.metrics.subscription_families import SubscriptionRoom
+from syncpoint.wire.transport.network import join_address
+from syncpoint.wire.transport.server import Server
 
 if TYPE_CHECKING:
     from syncpoint.node.process import Node

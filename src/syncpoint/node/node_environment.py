@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from syncpoint.kernel.memory import keep_freed_memory
-from syncpoint.metadata.contract import MetadataStore
+from syncpoint.base.kernel.memory import keep_freed_memory
+from syncpoint.base.runtime.child_processes import ChildProcesses
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.random import Random
+from syncpoint.broker.push.push_driver import Sender
+from syncpoint.catalog.metadata.contract import MetadataStore
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
-from syncpoint.push.push_driver import Sender
-from syncpoint.runtime.child_processes import ChildProcesses
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.random import Random
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import Listening
-from syncpoint.transport.server import Fallback, serve
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import Listening
+from syncpoint.wire.transport.server import Fallback, serve
 
 
 class Locks(Protocol):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from syncpoint.metrics.kept_text import MetricsText
-from syncpoint.model.errors import Unavailable
-from syncpoint.monitor.monitor_admin import MonitorAdmin
-from syncpoint.monitor.monitor_driver import FILE, Monitor
-from syncpoint.monitor.monitor_settings import defaults, load_monitor
-from syncpoint.monitor.scrape_sources import TextSource, once_each, pages
+from syncpoint.base.model.errors import Unavailable
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.settings import ServeSettings
+from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
+from syncpoint.watch.monitor.monitor_driver import FILE, Monitor
+from syncpoint.watch.monitor.monitor_settings import defaults, load_monitor
+from syncpoint.watch.monitor.scrape_sources import TextSource, once_each, pages
 
 NAME = "node"
 

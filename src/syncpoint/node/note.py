@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncpoint.model.errors import FailedPrecondition
-from syncpoint.runtime.file_content import replace_file
-from syncpoint.runtime.os_files import OsFiles
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.file_content import replace_file
+from syncpoint.base.runtime.os_files import OsFiles
 
 WORKERS_NOTE, CLUSTER_NOTE = "workers.json", "cluster.json"
 

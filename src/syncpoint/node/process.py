@@ -11,37 +11,57 @@ from dataclasses import replace
 from functools import partial
 
 import syncpoint
-from syncpoint.access.access import Access
-from syncpoint.access.policy import Policies
-from syncpoint.api.accounts import AccountsService
-from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.client_admin import ClientAdmin
-from syncpoint.api.connected_clients import ConnectedClients
-from syncpoint.api.health import HealthService
-from syncpoint.api.iam import IamService
-from syncpoint.api.letter_attendant import LetterAttendant
-from syncpoint.api.node_admin import SERVER, LocalInquiry, NodeAdmin
-from syncpoint.api.options_admin import LIMITS, take_limits
-from syncpoint.api.publisher import PublisherService
-from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
-from syncpoint.api.schema_handlers import SchemaService
-from syncpoint.api.seek_request import seek_methods
-from syncpoint.api.streaming_pull import StreamingPullService
-from syncpoint.api.subscriber import SubscriberService
-from syncpoint.api.traced_calls import CallTraces
-from syncpoint.console.console_pages import console_pages
-from syncpoint.control.log_commit import LogCommit
-from syncpoint.control.plane import ControlPlane
-from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
-from syncpoint.forward.forward_driver import ForwardingProcess
-from syncpoint.forward.own_call import published
-from syncpoint.inner.feed import open_feed
-from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription
-from syncpoint.model.cluster import ChainRecord
-from syncpoint.model.flow import FlowLimits
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.base.model.flow import FlowLimits
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.base.tracing.otlp_tracer import tracer_of
+from syncpoint.broker.forward.forward_driver import ForwardingProcess
+from syncpoint.broker.forward.own_call import published
+from syncpoint.broker.inner.feed import open_feed
+from syncpoint.broker.inner.inner_driver import ConsumingProcess
+from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
+from syncpoint.broker.pipeline.home import SoloHomes
+from syncpoint.broker.pipeline.mounting import ChainPipelines
+from syncpoint.broker.publish.chain import ChainContext
+from syncpoint.broker.publish.host import ChainHost
+from syncpoint.broker.publish.message_preparation import MessagePreparation
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.broker.push.addresses import Vetting, networks
+from syncpoint.broker.push.http_sender import SystemNames, VettedBackend
+from syncpoint.broker.push.own_endpoints import OwnEndpoints
+from syncpoint.broker.recording.recorder import Recorder
+from syncpoint.broker.recording.recorder_driver import RecorderDriver
+from syncpoint.broker.subscribe.rule_work import RuleWork
+from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.broker.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.catalog.access.access import Access
+from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.mirror import CatalogMirror, Identities
+from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription
+from syncpoint.catalog.schemas.publishing import SchemaGate
+from syncpoint.catalog.transforms.message_transforms import Transformer
+from syncpoint.catalog.transforms.publish_requests import PublishTransforms
+from syncpoint.cluster.control.log_commit import LogCommit
+from syncpoint.cluster.control.plane import ControlPlane
+from syncpoint.cluster.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
+from syncpoint.front.api.accounts import AccountsService
+from syncpoint.front.api.admin_handlers import CatalogService
+from syncpoint.front.api.client_admin import ClientAdmin
+from syncpoint.front.api.connected_clients import ConnectedClients
+from syncpoint.front.api.health import HealthService
+from syncpoint.front.api.iam import IamService
+from syncpoint.front.api.letter_attendant import LetterAttendant
+from syncpoint.front.api.node_admin import SERVER, LocalInquiry, NodeAdmin
+from syncpoint.front.api.options_admin import LIMITS, take_limits
+from syncpoint.front.api.publisher import PublisherService
+from syncpoint.front.api.reflection import PIPELINES, SERVICES, reflection_methods
+from syncpoint.front.api.schema_handlers import SchemaService
+from syncpoint.front.api.seek_request import seek_methods
+from syncpoint.front.api.streaming_pull import StreamingPullService
+from syncpoint.front.api.subscriber import SubscriberService
+from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.consumption import Consumption
@@ -55,31 +75,11 @@ from syncpoint.node.pushes import Pushes
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
-from syncpoint.pipeline.exclusive_readers import NodeReaders
-from syncpoint.pipeline.home import SoloHomes
-from syncpoint.pipeline.mounting import ChainPipelines
-from syncpoint.publish.chain import ChainContext
-from syncpoint.publish.host import ChainHost
-from syncpoint.publish.message_preparation import MessagePreparation
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.recovery import RecoveredState
-from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.http_sender import SystemNames, VettedBackend
-from syncpoint.push.own_endpoints import OwnEndpoints
-from syncpoint.recording.recorder import Recorder
-from syncpoint.recording.recorder_driver import RecorderDriver
-from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.schemas.publishing import SchemaGate
-from syncpoint.subscribe.rule_work import RuleWork
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
-from syncpoint.subscribe.transformed_sending import DeliveryTransforms
-from syncpoint.tracing.otlp_tracer import tracer_of
-from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.publish_requests import PublishTransforms
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.watch.console.console_pages import console_pages
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.network import Listening
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.runtime.file_marks import Mark, mark_of
+from syncpoint.base.runtime.periodic import Periodic
 from syncpoint.node.certificate_files import LOOK_S, CertificateFiles, reason_of
-from syncpoint.runtime.file_marks import Mark, mark_of
-from syncpoint.runtime.periodic import Periodic
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Push subscriptions, mounted in a process: the parts of `syncpoint.push` become one."""
+"""Push subscriptions, mounted in a process: the parts of `syncpoint.broker.push` become one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from syncpoint import __version__
-from syncpoint.access.accounts import Accounts, uid_from
-from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.model.errors import SyncpointError
-from syncpoint.push.addresses import Vetting
-from syncpoint.push.http_sender import HttpSender
-from syncpoint.push.oidc_tokens import OidcTokens
-from syncpoint.push.push_driver import PushDriver, PushState, Sender
-from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
-from syncpoint.runtime.periodic import Periodic
-from syncpoint.wire.messages import admin
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.periodic import Periodic
+from syncpoint.broker.inner.inner_driver import ConsumingProcess
+from syncpoint.broker.push.addresses import Vetting
+from syncpoint.broker.push.http_sender import HttpSender
+from syncpoint.broker.push.oidc_tokens import OidcTokens
+from syncpoint.broker.push.push_driver import PushDriver, PushState, Sender
+from syncpoint.broker.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
+from syncpoint.catalog.access.accounts import Accounts, uid_from
+from syncpoint.wire.protobuf.messages import admin
 
 KEYS_S = 60.0  # between two looks at the keys
 KEYS_AGAIN_S = 1.0  # while there is none

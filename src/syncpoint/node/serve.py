@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.private_files import keep_private
+from syncpoint.log.storage.errors import DisksMissing
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.runtime.private_files import keep_private
-from syncpoint.storage.errors import DisksMissing
 
 if TYPE_CHECKING:
     from syncpoint.node.workers.parent import Parent

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.export.buckets import Place
-from syncpoint.metrics.otlp_export import MetricsExportSettings
-from syncpoint.storage.settings import StorageSettings
-from syncpoint.tracing.tracer import TracingSettings
-from syncpoint.transport.limits import TransportLimits
+from syncpoint.base.tracing.tracer import TracingSettings
+from syncpoint.broker.export.buckets import Place
+from syncpoint.log.storage.settings import StorageSettings
+from syncpoint.watch.metrics.otlp_export import MetricsExportSettings
+from syncpoint.wire.transport.limits import TransportLimits
 
 
 @dataclass(frozen=True, slots=True)

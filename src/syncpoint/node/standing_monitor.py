@@ -14,17 +14,17 @@ from pathlib import Path
 
 import uvloop
 
-from syncpoint.model.errors import Unavailable
-from syncpoint.monitor.monitor_admin import MonitorAdmin
-from syncpoint.monitor.monitor_driver import FILE, Monitor
-from syncpoint.monitor.monitor_settings import MonitorSettings
-from syncpoint.monitor.scrape_sources import once_each, pages
-from syncpoint.rest.http1 import http_fallback
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import join_address, split_address
-from syncpoint.transport.server import serve
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
+from syncpoint.watch.monitor.monitor_driver import FILE, Monitor
+from syncpoint.watch.monitor.monitor_settings import MonitorSettings
+from syncpoint.watch.monitor.scrape_sources import once_each, pages
+from syncpoint.wire.rest.http1 import http_fallback
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import join_address, split_address
+from syncpoint.wire.transport.server import serve
 
 
 def run(settings: MonitorSettings, data: Path, listen: str) -> None:

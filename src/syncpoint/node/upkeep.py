@@ -7,14 +7,14 @@ in `publish/upkeep`.
 import asyncio
 import logging
 
-from syncpoint.control.expiry import Expiry
-from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.mirror import CatalogMirror
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.broker.publish.upkeep import TICK_S, LogUpkeep, Rounds
+from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.catalog.metadata.mirror import CatalogMirror
+from syncpoint.cluster.control.expiry import Expiry
+from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.node.uses import REACHED_S, Uses
-from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
-from syncpoint.runtime.clock import Clock
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
 log = logging.getLogger(__name__)
 

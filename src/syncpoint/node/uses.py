@@ -15,14 +15,14 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar
 
-from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.records import ExtensionNumber, encode_extension
-from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.source import Source
-from syncpoint.storage.record import EntryKind
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.records import ExtensionNumber, encode_extension
+from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.broker.publish.source import Source
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription
+from syncpoint.cluster.control.plane import ControlPlane
+from syncpoint.log.storage.record import EntryKind
 
 USES = "subscription-uses"
 """Of the first `PART` subscriptions; those behind them stand in `subscription-uses:1` and so on."""

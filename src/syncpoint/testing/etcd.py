@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from syncpoint.runtime.ports import free_ports
-from syncpoint.runtime.processes import stand_still
+from syncpoint.base.runtime.ports import free_ports
+from syncpoint.base.runtime.processes import stand_still
 
 PROGRAM = "etcd"
 _ANSWER_S = 1.0

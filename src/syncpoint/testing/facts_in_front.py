@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from syncpoint.kernel.frames import message_at
-from syncpoint.model.identity import log_of
-from syncpoint.publish import judged_batches, message_ids, records, scheduled, time_to_live
-from syncpoint.publish.records import ExtensionNumber, FactKind
-from syncpoint.publish.source import INNER_TOPICS, WAITING_TOPIC
-from syncpoint.storage.record import EntryKind
-from syncpoint.wire.messages import pubsub
+from syncpoint.base.kernel.frames import message_at
+from syncpoint.base.model.identity import log_of
+from syncpoint.broker.publish import judged_batches, message_ids, records, scheduled, time_to_live
+from syncpoint.broker.publish.records import ExtensionNumber, FactKind
+from syncpoint.broker.publish.source import INNER_TOPICS, WAITING_TOPIC
+from syncpoint.log.storage.record import EntryKind
+from syncpoint.wire.protobuf.messages import pubsub
 
 TTL = "sys.TimeToLive"
 _Place = tuple[int, int]

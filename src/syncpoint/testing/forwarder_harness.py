@@ -4,21 +4,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from syncpoint.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes
-from syncpoint.model.delivery import PublishSide
-from syncpoint.model.flow import FlowLimits
-from syncpoint.publish.firing import ScheduledFiring
-from syncpoint.publish.follow import Follower
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import replay
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.record import EntryKind
-from syncpoint.subscribe.consumer import Consumer
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.base.model.delivery import PublishSide
+from syncpoint.base.model.flow import FlowLimits
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.firing import ScheduledFiring
+from syncpoint.broker.publish.follow import Follower
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.recovery import replay
+from syncpoint.broker.subscribe.consumer import Consumer
+from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes
+from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.lossy_link import LossyLink
 from syncpoint.testing.memory_store import StoreInMemory
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
 SUB = "projects/p/subscriptions/billing"

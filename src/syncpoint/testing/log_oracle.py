@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from syncpoint.testing.official import connect
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 SCHEMA = pa.schema(
     [

@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from syncpoint.model.delivery import AttemptRun, Batch, Done, Listener, PublishSide, Reply
-from syncpoint.model.errors import Unavailable
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import Random
+from syncpoint.base.model.delivery import AttemptRun, Batch, Done, Listener, PublishSide, Reply
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import Random
 
 
 class LossyLink:

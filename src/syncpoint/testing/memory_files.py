@@ -12,9 +12,9 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.file_content import cut, read_opened
-from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged
-from syncpoint.runtime.random import Random
+from syncpoint.base.runtime.file_content import cut, read_opened
+from syncpoint.base.runtime.files import Buffer, FileStat, FolderExchanged
+from syncpoint.base.runtime.random import Random
 
 SECTOR = 512
 Fault = Callable[[str, str], None]

@@ -7,17 +7,17 @@ the next log counter.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
-from syncpoint.storage.disk_counts import DiskCounts, StoreCounts
-from syncpoint.storage.entries_at_risk import FragmentHolding, RowsReply, SegmentHolding, SegmentRows, StoreHoldings
-from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.index import IndexRecord
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
-from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
-from syncpoint.storage.recovery.checkpoints import CheckpointWriter
-from syncpoint.storage.recovery.trim import CollectReport, Live, More
+from syncpoint.base.model.identity import UNIVERSE_MIN
+from syncpoint.log.storage.disk.store_status import DiskStatus, StoreStatus
+from syncpoint.log.storage.disk_counts import DiskCounts, StoreCounts
+from syncpoint.log.storage.entries_at_risk import FragmentHolding, RowsReply, SegmentHolding, SegmentRows, StoreHoldings
+from syncpoint.log.storage.errors import StorageDamaged
+from syncpoint.log.storage.index import IndexRecord
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
+from syncpoint.log.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
+from syncpoint.log.storage.recovery.checkpoints import CheckpointWriter
+from syncpoint.log.storage.recovery.trim import CollectReport, Live, More
 
 
 class StoreInMemory:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
 
 READY = re.compile(r"syncpoint ready on (?P<host>\S+):(?P<port>\d+)")
 LOG_LINES_MAX = 10_000
@@ -97,7 +97,7 @@ class ServerProcess:
 
     def command(self) -> list[str]:
         """The command line of the next start."""
-        line = [self._python, "-m", "syncpoint.cli", "serve", "--host", self.host, "--port", str(self.port)]
+        line = [self._python, "-m", "syncpoint.programs.cli", "serve", "--host", self.host, "--port", str(self.port)]
         line += ["--data", str(self.data)]
         for disk in self.disks:
             line += ["--disk", str(disk)]

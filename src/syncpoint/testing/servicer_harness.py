@@ -11,40 +11,40 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from syncpoint.access.policy import Policies
-from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.iam import IamService
-from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
-from syncpoint.api.options_admin import LIMITS, take_limits
-from syncpoint.api.publisher import PublisherService
-from syncpoint.api.schema_handlers import SchemaService
-from syncpoint.api.seek_request import seek_methods
-from syncpoint.api.streaming_pull import StreamingPullService
-from syncpoint.api.subscriber import SubscriberService
-from syncpoint.control.log_commit import LogCommit
-from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
-from syncpoint.metadata.mirror import CatalogMirror
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.message_preparation import MessagePreparation
+from syncpoint.broker.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.broker.push.addresses import Vetting
+from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.metadata.memory import MemoryStore as MemoryMetadata
+from syncpoint.catalog.metadata.mirror import CatalogMirror
+from syncpoint.catalog.schemas.compiler import compile_proto
+from syncpoint.catalog.schemas.publishing import SchemaGate
+from syncpoint.catalog.transforms.message_transforms import Transformer
+from syncpoint.catalog.transforms.publish_requests import PublishTransforms
+from syncpoint.cluster.control.log_commit import LogCommit
+from syncpoint.cluster.control.plane import ControlPlane
+from syncpoint.front.api.admin_handlers import CatalogService
+from syncpoint.front.api.iam import IamService
+from syncpoint.front.api.node_admin import LocalInquiry, NodeAdmin
+from syncpoint.front.api.options_admin import LIMITS, take_limits
+from syncpoint.front.api.publisher import PublisherService
+from syncpoint.front.api.schema_handlers import SchemaService
+from syncpoint.front.api.seek_request import seek_methods
+from syncpoint.front.api.streaming_pull import StreamingPullService
+from syncpoint.front.api.subscriber import SubscriberService
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
-from syncpoint.publish.message_preparation import MessagePreparation
-from syncpoint.publish.upkeep import LogUpkeep, Rounds
-from syncpoint.push.addresses import Vetting
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.schemas.compiler import compile_proto
-from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.publish_requests import PublishTransforms
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.memory import MemoryChannel, MemoryStream
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.memory import MemoryChannel, MemoryStream
 
 
 class ServicerHarness(ForwarderHarness):

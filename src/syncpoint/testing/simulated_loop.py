@@ -10,7 +10,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 
 _T = TypeVar("_T")
 CLOCK_STEP_S = 1e-9  # of `ManualClock`: whoever waits for less waits so long, or time would stand still

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from syncpoint.client.client import Client
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.front.client.client import Client
 from syncpoint.testing.official import eventually
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 from tests.integration.conftest import Space
 from tests.kit.crossings.outlets import Arrival, Outlet, Pulled
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from syncpoint.client.client import Client
-from syncpoint.client.message_path import recorded_path
-from syncpoint.model.identity import parse_message_id
-from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.front.client.client import Client
+from syncpoint.front.client.message_path import recorded_path
 from syncpoint.testing.official import refused
 from tests.integration.test_pipeline_reading import Reader
 from tests.integration.test_pipeline_writing import Writer, frame

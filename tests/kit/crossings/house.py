@@ -15,10 +15,10 @@ from typing import Final
 
 import grpc
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 from tests.integration.test_operate_backup import command
 from tests.integration.test_operate_workers import workers_of

@@ -13,9 +13,9 @@ SKIPPED, DROPPED, FORGOTTEN, LENT_TWICE = 3, 5, 7, 9
 
 
 def spoil() -> None:
-    from syncpoint.kernel.acks import decode_runs, encode_runs
-    from syncpoint.publish.ledgers import Ledgers
-    from syncpoint.subscribe.lease_batches import BatchLeasing
+    from syncpoint.base.kernel.acks import decode_runs, encode_runs
+    from syncpoint.broker.publish.ledgers import Ledgers
+    from syncpoint.broker.subscribe.lease_batches import BatchLeasing
 
     lease, acknowledge = BatchLeasing.lease, Ledgers.acknowledge
     again: set[int] = set()
@@ -50,7 +50,7 @@ def spoil() -> None:
             return acknowledge(self, subscription, generation, source, encode_runs(kept))
         return acknowledge(self, subscription, generation, source, runs)
 
-    from syncpoint.metadata.catalog import Catalog
+    from syncpoint.catalog.metadata.catalog import Catalog
 
     put = Catalog._put
 

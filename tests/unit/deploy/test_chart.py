@@ -17,8 +17,8 @@ import click
 import pytest
 import yaml
 
-from syncpoint.cli.main import cli
 from syncpoint.node.cluster.settings import ClusterSettings, parse
+from syncpoint.programs.cli.main import cli
 
 helm = pytest.importorskip("helm_python", reason="Helm has no wheel for this machine: the chart is not rendered")
 with warnings.catch_warnings():

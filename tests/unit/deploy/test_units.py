@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.main import cli
+from syncpoint.programs.cli.main import cli
 
 UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
 NAMES = sorted(path.name for path in UNITS.glob("*.service"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from syncpoint.cli.main import cli
 from syncpoint.node.cluster.settings import ROLES
+from syncpoint.programs.cli.main import cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "glossary.md"
 ROWS = re.findall(r"^\| \*\*(.+?)\*\*(?:, (.+?))? \| (.+) \|$", PAGE.read_text(), re.MULTILINE)

@@ -27,12 +27,14 @@ def test_the_page_shows_the_rooms(house: ModuleType, capsys: pytest.CaptureFixtu
 
 def test_another_order_is_noticed(house: ModuleType) -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    moved = project.replace('"(storage)",', '"(storage) | (metadata)",').replace('    "(metadata)",\n', "")
+    moved = project.replace('"front", "cluster"', '"cluster", "front"')
     assert moved != project
     assert house.table(moved) != house.table(project)
 
 
 def test_every_room_is_drawn(house: ModuleType) -> None:
-    project = (ROOT / "pyproject.toml").read_text()
-    rooms = {path.parent.name for path in (ROOT / "src" / "syncpoint").glob("*/__init__.py")}
-    assert {room for layer in house.layers(project) for room in layer} == rooms
+    layers = house.contracts((ROOT / "pyproject.toml").read_text())
+    sources = ROOT / "src"
+    for container, rows in layers.items():
+        folder = sources / container.replace(".", "/")
+        assert {room for row in rows for room in row} == {path.parent.name for path in folder.glob("*/__init__.py")}

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from syncpoint.cli.main import cli
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.cluster.settings import parse
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.programs.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.broker.publish import upkeep
+from syncpoint.broker.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.log.storage.record import EntryKind
 from syncpoint.node.upkeep import Upkeep
-from syncpoint.publish import upkeep
-from syncpoint.publish.upkeep import LogUpkeep, Rounds
-from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from tests.unit.node.test_upkeep import checkpointed, count
@@ -76,8 +76,8 @@ async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(harness: Serv
     acked: set[str] = set()
     for steps in range(8):
         monkey = pytest.MonkeyPatch()
-        monkey.setattr("syncpoint.metadata.catalog.PART_BYTES_MAX", 500)
-        monkey.setattr("syncpoint.publish.records.BUNDLE_BYTES", 100)
+        monkey.setattr("syncpoint.catalog.metadata.catalog.PART_BYTES_MAX", 500)
+        monkey.setattr("syncpoint.broker.publish.records.BUNDLE_BYTES", 100)
         await harness.crash()
         lose_parts(harness, 1)
         before = count(harness, EntryKind.CHECKPOINT_PART)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.node.cluster.import_folder import import_folder
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, write_note
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.model.errors import Code, FailedPrecondition
+from syncpoint.base.model.errors import Code, FailedPrecondition
 from syncpoint.node.locks import FolderLocks
 
 CHILD = """
 import sys
 from pathlib import Path
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.node.locks import FolderLocks
 try:
     FolderLocks().take(Path(sys.argv[1]))

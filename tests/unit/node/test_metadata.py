@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Setting, Topic
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.broker.publish.source import SourceTable
+from syncpoint.catalog.metadata.mirror import CatalogMirror, Identities
+from syncpoint.catalog.metadata.records import CatalogChange, Setting, Topic
 from syncpoint.node.metadata import align, damage, open_metadata
-from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.source import SourceTable
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
 
 CLOCK, RANDOM = ManualClock(), SeededRandom(1)
 

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.model.identity import parse_message_id
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.base.runtime.step_workers import ManualWorkers
+from syncpoint.log.storage.errors import DisksMissing
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
-from syncpoint.runtime.step_workers import ManualWorkers
-from syncpoint.storage.errors import DisksMissing
-from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire import methods
-from syncpoint.wire.methods import Method
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.methods import Method
+from syncpoint.wire.transport.memory import MemoryChannel
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
 DISKS = ("/a", "/b", "/c")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import uvloop
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.testing.certificates import Authority
-from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
-from syncpoint.transport.client import Channel
-from syncpoint.transport.server import serve
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.client import Channel
+from syncpoint.wire.transport.server import serve
 
 CALL, LISTEN = "/test.Service/Call", "/test.Service/Listen"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.log.storage.errors import DisksMissing
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.serve import FAILED, run, ways_out
 from syncpoint.node.settings import ServeSettings
-from syncpoint.storage.errors import DisksMissing
-from syncpoint.storage.settings import StorageSettings
 
 LOST = DisksMissing("too few", missing=["00ff"])
 

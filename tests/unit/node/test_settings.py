@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.log.storage.settings import Durability, StorageSettings
 from syncpoint.node.settings import ServeSettings
-from syncpoint.storage.settings import Durability, StorageSettings
 
 
 def test_without_disks_there_is_one_inside_the_data_folder() -> None:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from syncpoint.inner.feed import FeedTerms, open_feed
-from syncpoint.inner.lent import Lent
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.broker.inner.feed import FeedTerms, open_feed
+from syncpoint.broker.inner.lent import Lent
+from syncpoint.broker.publish import upkeep
+from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.log.storage.record import EntryKind
 from syncpoint.node import uses
-from syncpoint.publish import upkeep
-from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 
@@ -184,7 +184,7 @@ async def test_who_used_a_deleted_subscription_is_forgotten(harness: ServicerHar
 
 
 def test_what_becomes_of_disks_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "syncpoint.publish")
+    caplog.set_level(logging.INFO, "syncpoint.broker.publish")
 
     @simulated()
     async def run(harness: ServicerHarness) -> None:
@@ -198,7 +198,7 @@ def test_what_becomes_of_disks_is_reported_once(caplog: pytest.LogCaptureFixture
 
 
 def test_damage_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "syncpoint.publish")
+    caplog.set_level(logging.INFO, "syncpoint.broker.publish")
 
     @simulated()
     async def run(harness: ServicerHarness) -> None:

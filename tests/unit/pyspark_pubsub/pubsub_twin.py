@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_pubsub.rpc import pb
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
-from syncpoint.transport.server import Server, serve
-from syncpoint.wire import methods
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.wire.transport.server import Server, serve
 
 UNIVERSE = "00ff"
 TOPIC = "projects/p/topics/t"

@@ -23,7 +23,7 @@ from pyspark_pubsub.schema import source_schema
 from pyspark_pubsub.slices import SliceGroup
 from pyspark_pubsub.staging import StagedPart
 from pyspark_pubsub.stream_plans import kafka_at
-from syncpoint.model.errors import Code
+from syncpoint.base.model.errors import Code
 from tests.unit.pyspark_pubsub.pubsub_twin import Running, TwinSource, failure
 
 COLUMNS = "message_id,source,offset,publish_time,data,attributes,ordering_key,origin,visited,flow"

@@ -26,7 +26,7 @@ class Session:
         self.registered.append(source)
 
 
-@pytest.mark.parametrize("package", ["pyspark_pubsub", "syncpoint.federation"])
+@pytest.mark.parametrize("package", ["pyspark_pubsub", "syncpoint.programs.federation"])
 def test_workers_run_on_this_python_unless_somebody_chose_one(package: str) -> None:
     for chosen, expected in ((None, sys.executable), ("/other/python", "/other/python")):
         env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}

@@ -15,8 +15,8 @@ from pyspark_pubsub.options import READ, Options
 from pyspark_pubsub.reading import prefetched, read
 from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
-from syncpoint import kernel
-from syncpoint.model.errors import Code
+from syncpoint.base import kernel
+from syncpoint.base.model.errors import Code
 from syncpoint.testing.official import eventually
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
 

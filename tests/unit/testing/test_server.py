@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 
 STAND_IN = """
@@ -132,6 +132,6 @@ def test_free_ports_lie_outside_the_range_of_outgoing_ones():
 
 def test_it_starts_the_command_line_of_this_package(tmp_path):
     command = ServerProcess(tmp_path, args=["--x"], port=7).command()
-    assert command[:4] == [sys.executable, "-m", "syncpoint.cli", "serve"]
+    assert command[:4] == [sys.executable, "-m", "syncpoint.programs.cli", "serve"]
     assert command[-1] == "--x"
     assert os.fspath(tmp_path) in command

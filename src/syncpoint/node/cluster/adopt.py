@@ -17,11 +17,30 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from syncpoint.diskserver.fencing import ChainFolders
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.catalog_replica import record_key
-from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Compare, Delete, Operation, Put, absent, unchanged
-from syncpoint.metadata.layout import (
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import Files
+from syncpoint.base.runtime.random import Random
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.broker.pipeline import cursor_names
+from syncpoint.broker.pipeline.cursors import Cursors
+from syncpoint.broker.publish.recovery import replay
+from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.catalog_replica import record_key
+from syncpoint.catalog.metadata.contract import (
+    TXN_BYTES_MAX,
+    TXN_OPS_MAX,
+    Compare,
+    Delete,
+    Operation,
+    Put,
+    absent,
+    unchanged,
+)
+from syncpoint.catalog.metadata.layout import (
     ACK_KEY,
     CHAINS,
     EPOCHS,
@@ -34,27 +53,17 @@ from syncpoint.metadata.layout import (
     UNIVERSE,
     USED,
 )
-from syncpoint.metadata.mirror import Identities
-from syncpoint.metadata.records import Record, Setting, encode_record
-from syncpoint.metadata.store_client import SharedStore, read_all
-from syncpoint.model.cluster import ChainRecord
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.catalog.metadata.mirror import Identities
+from syncpoint.catalog.metadata.records import Record, Setting, encode_record
+from syncpoint.catalog.metadata.store_client import SharedStore, read_all
+from syncpoint.log.diskserver.fencing import ChainFolders
+from syncpoint.log.storage.layout import DISK_FILE, is_of_disk
+from syncpoint.log.storage.settings import KnownStore, StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.node.metadata import open_metadata
 from syncpoint.node.note import WORKERS_NOTE
 from syncpoint.node.process import ACK_KEY as NODE_ACK_KEY
 from syncpoint.node.uses import USES, noted_uses
-from syncpoint.pipeline import cursor_names
-from syncpoint.pipeline.cursors import Cursors
-from syncpoint.publish.recovery import replay
-from syncpoint.publish.source import INNER_TOPICS
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import Files
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.layout import DISK_FILE, is_of_disk
-from syncpoint.storage.settings import KnownStore, StorageSettings
-from syncpoint.storage.store import Store
 
 IN_USE = "the cluster has been in use: only a new one, never started, can take over a folder"
 PROBE = "adopting"

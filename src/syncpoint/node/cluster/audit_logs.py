@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from syncpoint.access.access import Access
-from syncpoint.console.audit_trail import AuditLogs, ReadAudit
-from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.base.model.cluster import PROXY
+from syncpoint.base.model.errors import FailedPrecondition, Unavailable
+from syncpoint.catalog.access.access import Access
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
-from syncpoint.wire.serving import served
+from syncpoint.watch.console.audit_trail import AuditLogs, ReadAudit
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.calls import Methods
 
 PAGE_S: Final = 5.0
 VERIFY_S: Final = 30.0

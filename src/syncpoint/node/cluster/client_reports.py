@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from syncpoint.api.client_admin import ClientsOf, ListClients
-from syncpoint.control.cluster_queries import DEADLINE_S
-from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import Unavailable
+from syncpoint.base.model.cluster import PROXY
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.cluster.control.cluster_queries import DEADLINE_S
+from syncpoint.front.api.client_admin import ClientsOf, ListClients
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
 
 
 def clients_of_all(context: ClusterContext, own: ListClients) -> ClientsOf:

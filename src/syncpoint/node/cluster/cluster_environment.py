@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from syncpoint.diskserver.remote_files import DiskAddress, RemoteFiles
-from syncpoint.metadata.etcd import open_etcd
-from syncpoint.metadata.remote import open_remote
-from syncpoint.metadata.store_client import SharedStore
-from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import Unavailable
+from syncpoint.base.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.child_processes import ChildProcesses
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import Files
+from syncpoint.base.runtime.machine import network_of_machine
+from syncpoint.broker.push.push_driver import Sender
+from syncpoint.catalog.metadata.etcd import open_etcd
+from syncpoint.catalog.metadata.remote import open_remote
+from syncpoint.catalog.metadata.store_client import SharedStore
+from syncpoint.log.diskserver.remote_files import DiskAddress, RemoteFiles
 from syncpoint.node.cluster.etcd_tls import EtcdNetwork
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.node.node_environment import freeze_memory
-from syncpoint.push.push_driver import Sender
-from syncpoint.runtime.child_processes import ChildProcesses
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import Files
-from syncpoint.runtime.machine import network_of_machine
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import Network, TcpNetwork, split_address
-from syncpoint.transport.unsent import Unsent
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import Network, TcpNetwork, split_address
+from syncpoint.wire.transport.unsent import Unsent
 
 AddressOf = Callable[[str], str | None]
 """Where a storage process of that name serves its disks; None while it is not there."""
@@ -71,7 +71,7 @@ class ClusterEnvironment(Environment):
             return await open_remote(settings.metadata, self.network, clock=self.clock)
         user = None
         if settings.etcd_user:
-            from syncpoint.metadata.etcd_client import User
+            from syncpoint.catalog.metadata.etcd_client import User
 
             password = _secret(settings.etcd_password_file)
             user = User(settings.etcd_user, password)

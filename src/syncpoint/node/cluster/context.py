@@ -13,20 +13,23 @@ from dataclasses import replace
 from functools import partial
 
 import syncpoint
-from syncpoint.access.access import AccessFile
-from syncpoint.control.clocks import ClockExchange
-from syncpoint.control.durability_classes import CLASSES, DurabilityClasses
-from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.metadata.catalog_replica import SharedCatalog
-from syncpoint.metadata.contract import Put, absent
-from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
-from syncpoint.metadata.records import Topic
-from syncpoint.metadata.store_client import SharedStore
-from syncpoint.metadata.view import ClusterView
-from syncpoint.metrics.kept_text import MetricsText
-from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.cluster import Member
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.base.tracing.otlp_tracer import tracer_of
+from syncpoint.broker.recording.recorder import Recorder
+from syncpoint.broker.recording.recorder_driver import RecorderDriver
+from syncpoint.catalog.access.access import AccessFile
+from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
+from syncpoint.catalog.metadata.contract import Put, absent
+from syncpoint.catalog.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
+from syncpoint.catalog.metadata.records import Topic
+from syncpoint.catalog.metadata.store_client import SharedStore
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.clocks import ClockExchange
+from syncpoint.cluster.control.durability_classes import CLASSES, DurabilityClasses
+from syncpoint.cluster.control.membership import Membership, new_incarnation
+from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
@@ -34,10 +37,7 @@ from syncpoint.node.cluster.own_publishing import publish_by_proxy
 from syncpoint.node.cluster.process_monitor import ProcessMonitor
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
-from syncpoint.recording.recorder import Recorder
-from syncpoint.recording.recorder_driver import RecorderDriver
-from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.tracing.otlp_tracer import tracer_of
+from syncpoint.watch.metrics.kept_text import MetricsText
 
 
 class ClusterContext:

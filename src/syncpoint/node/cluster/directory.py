@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from syncpoint.control.registration import registered_chains
-from syncpoint.metadata.contract import StoreError
-from syncpoint.metadata.layout import OPEN
-from syncpoint.metadata.store_client import SharedStore
-from syncpoint.metadata.view import ClusterView, View
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.catalog.metadata.contract import StoreError
+from syncpoint.catalog.metadata.layout import OPEN
+from syncpoint.catalog.metadata.store_client import SharedStore
+from syncpoint.catalog.metadata.view import ClusterView, View
+from syncpoint.cluster.control.registration import registered_chains
 
 
 class Directory:

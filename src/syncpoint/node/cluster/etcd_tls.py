@@ -11,9 +11,9 @@ import logging
 import ssl
 from pathlib import Path
 
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.node.certificate_files import reason_of
-from syncpoint.transport.network import AnyChannel, TcpNetwork
+from syncpoint.wire.transport.network import AnyChannel, TcpNetwork
 
 log = logging.getLogger(__name__)
 

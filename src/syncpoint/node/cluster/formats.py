@@ -16,12 +16,12 @@ import json
 from typing import NamedTuple
 
 import syncpoint
-from syncpoint.metadata.contract import Put, absent, unchanged
-from syncpoint.metadata.layout import FORMAT, MEMBERS
-from syncpoint.metadata.store_client import SharedStore, read_all
-from syncpoint.metadata.view import View
-from syncpoint.model.cluster import Member
-from syncpoint.model.errors import Aborted, FailedPrecondition
+from syncpoint.base.model.cluster import Member
+from syncpoint.base.model.errors import Aborted, FailedPrecondition
+from syncpoint.catalog.metadata.contract import Put, absent, unchanged
+from syncpoint.catalog.metadata.layout import FORMAT, MEMBERS
+from syncpoint.catalog.metadata.store_client import SharedStore, read_all
+from syncpoint.catalog.metadata.view import View
 
 FIRST = 1
 

@@ -14,9 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from syncpoint.metadata.layout import CHAIN_COUNTER
-from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.files import Files
+from syncpoint.base.runtime.os_files import OsFiles
+from syncpoint.broker.router.location import DEFAULT_CLASS
+from syncpoint.catalog.metadata.layout import CHAIN_COUNTER
+from syncpoint.log.storage.placement import Candidate, place
 from syncpoint.node.cluster.adopt import NodeFolder, begin_anew, can_move, move_disk, read_folder, register
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.local import LocalCluster
@@ -24,10 +28,6 @@ from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_note
-from syncpoint.router.location import DEFAULT_CLASS
-from syncpoint.runtime.files import Files
-from syncpoint.runtime.os_files import OsFiles
-from syncpoint.storage.placement import Candidate, place
 
 
 class Adopted(NamedTuple):

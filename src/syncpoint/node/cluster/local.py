@@ -25,12 +25,12 @@ from typing import Any
 
 import yaml
 
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from syncpoint.base.runtime.ports import free_ports
+from syncpoint.base.runtime.private_files import private_folder, tighten, write_private
+from syncpoint.base.runtime.processes import stand_still
 from syncpoint.node.cluster import etcd_users
 from syncpoint.node.cluster.settings import ClusterSettings, load
-from syncpoint.runtime.ports import free_ports
-from syncpoint.runtime.private_files import private_folder, tighten, write_private
-from syncpoint.runtime.processes import stand_still
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"
@@ -68,7 +68,7 @@ class LocalCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self.program = [sys.executable, "-m", "syncpoint.cli"]
+        self.program = [sys.executable, "-m", "syncpoint.programs.cli"]
         self._host = "127.0.0.1"
         self._children: list[subprocess.Popen[bytes]] = []  # kept, so that none is given up as forgotten
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from syncpoint.metadata.contract import StoreError
-from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.base.runtime.clock import Clock, SystemClock
+from syncpoint.catalog.metadata.contract import StoreError
 
 WINDOW_S = 60.0
 BURST = 20
@@ -62,7 +62,7 @@ class Bounded(logging.Filter):
 
 
 def _is_about_metadata(record: logging.LogRecord) -> bool:
-    if record.name.startswith("syncpoint.metadata"):
+    if record.name.startswith("syncpoint.catalog.metadata"):
         return True
     args = record.args if isinstance(record.args, tuple) else ()
     if any(isinstance(one, StoreError) for one in args):

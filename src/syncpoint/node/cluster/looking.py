@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.api.cluster_admin import chain_messages, member_messages
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.metadata.contract import StoreError
-from syncpoint.metadata.layout import SETTINGS
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.errors import NotFound, SyncpointError
+from syncpoint.base.model.errors import NotFound, SyncpointError
+from syncpoint.catalog.metadata.contract import StoreError
+from syncpoint.catalog.metadata.layout import SETTINGS
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.peer_channels import PeerChannels
+from syncpoint.front.api.cluster_admin import chain_messages, member_messages
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.inspect import Answers, Found, assemble
 from syncpoint.node.cluster.local import SETTINGS_FILE, LocalCluster, ProcessState
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.node.cluster.tls import operator_tls
-from syncpoint.transport.network import split_address
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, internal
+from syncpoint.wire.transport.network import split_address
 
 ASK_S = 2.0
 METADATA_S = 4.0

@@ -16,24 +16,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from syncpoint.api.subscriptions import new_subscription
-from syncpoint.api.topics import new_topic
-from syncpoint.control.barrier import Barrier
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
-from syncpoint.metadata.contract import Put, absent
-from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.metadata.restored_topics import LostTopicDecision, lost_of
-from syncpoint.metadata.store_client import SharedStore
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH
-from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError
-from syncpoint.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
-from syncpoint.router.assignment import TopicAssignment
-from syncpoint.runtime.clock import Clock
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.base.model.cluster import PUBLISH
+from syncpoint.base.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError
+from syncpoint.base.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.broker.router.assignment import TopicAssignment
+from syncpoint.catalog.metadata.catalog_replica import CatalogConflict, SharedCatalog
+from syncpoint.catalog.metadata.contract import Put, absent
+from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS
+from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.catalog.metadata.restored_topics import LostTopicDecision, lost_of
+from syncpoint.catalog.metadata.store_client import SharedStore
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.barrier import Barrier
+from syncpoint.cluster.control.peer_channels import PeerChannels
+from syncpoint.front.api.subscriptions import new_subscription
+from syncpoint.front.api.topics import new_topic
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
 
 ASK_S = 5.0
 _EPOCHS_ON = 1 << 16  # an adopted topic's keys are assigned anew, above all that its sources know

@@ -11,9 +11,9 @@ import resource
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from syncpoint.model.errors import Code
-from syncpoint.model.histogram import Histogram
-from syncpoint.transport.calls import Methods, Unary
+from syncpoint.base.model.errors import Code
+from syncpoint.base.model.histogram import Histogram
+from syncpoint.wire.transport.calls import Methods, Unary
 
 LATE_S: Final = 0.1
 SLOW_SYNC_S: Final = 0.05  # below that a disk is not worth a word

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.base.model.cluster import PROXY
+from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.broker.router.rendezvous import order
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.settings import ProcessSettings
-from syncpoint.router.rendezvous import order
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 PUBLISH_S = 10.0
 

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from syncpoint.control.peer_channels import process_methods
-from syncpoint.kernel.memory import keep_freed_memory
-from syncpoint.metadata.contract import Put, StoreError
-from syncpoint.metadata.layout import LOADS
+from syncpoint.base.kernel.memory import keep_freed_memory
+from syncpoint.catalog.metadata.contract import Put, StoreError
+from syncpoint.catalog.metadata.layout import LOADS
+from syncpoint.cluster.control.peer_channels import process_methods
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.own_load import OwnCalls, OwnLoad
@@ -29,8 +29,8 @@ from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.node.cluster.tls import tls_of
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, TcpNetwork, address_called, split_address
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.network import Listening, TcpNetwork, address_called, split_address
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,26 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 import syncpoint
-from syncpoint.control.failure_domains import domains_of_chain
-from syncpoint.metrics.backlogs import Backlogs
-from syncpoint.metrics.call_families import CallRoom, ListenerRoom
-from syncpoint.metrics.exposition import Exposition
-from syncpoint.metrics.family import RoomCollector
-from syncpoint.metrics.family_table import FAMILIES
-from syncpoint.metrics.gathered import GatheredText
-from syncpoint.metrics.log_families import LogRoom
-from syncpoint.metrics.otlp_export import export_of
-from syncpoint.metrics.process_families import ProcessRoom
-from syncpoint.metrics.publish_families import PublishRoom
-from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
-from syncpoint.metrics.role_families import (
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.cluster.control.failure_domains import domains_of_chain
+from syncpoint.node.cluster.proxy_role import ProxyRole
+from syncpoint.node.cluster.publish_role import PublishRole
+from syncpoint.node.cluster.router_role import RouterRole
+from syncpoint.node.cluster.storage_role import StorageRole
+from syncpoint.node.cluster.subscribe_role import SubscribeRole
+from syncpoint.watch.metrics.backlogs import Backlogs
+from syncpoint.watch.metrics.call_families import CallRoom, ListenerRoom
+from syncpoint.watch.metrics.exposition import Exposition
+from syncpoint.watch.metrics.family import RoomCollector
+from syncpoint.watch.metrics.family_table import FAMILIES
+from syncpoint.watch.metrics.gathered import GatheredText
+from syncpoint.watch.metrics.log_families import LogRoom
+from syncpoint.watch.metrics.otlp_export import export_of
+from syncpoint.watch.metrics.process_families import ProcessRoom
+from syncpoint.watch.metrics.publish_families import PublishRoom
+from syncpoint.watch.metrics.risk_families import RiskRoom, WatchedChain
+from syncpoint.watch.metrics.role_families import (
     GATHERING,
     MITIGATION,
     PROXY,
@@ -34,8 +41,8 @@ from syncpoint.metrics.role_families import (
     StatusRoom,
     gathering,
 )
-from syncpoint.metrics.scraped_page import serve_metrics
-from syncpoint.metrics.service_families import (
+from syncpoint.watch.metrics.scraped_page import serve_metrics
+from syncpoint.watch.metrics.service_families import (
     AccessRoom,
     CatalogRoom,
     ConsumptionRoom,
@@ -43,20 +50,13 @@ from syncpoint.metrics.service_families import (
     PreparationRoom,
     RecordingRoom,
 )
-from syncpoint.metrics.subscription_families import SubscriptionRoom
-from syncpoint.node.cluster.proxy_role import ProxyRole
-from syncpoint.node.cluster.publish_role import PublishRole
-from syncpoint.node.cluster.router_role import RouterRole
-from syncpoint.node.cluster.storage_role import StorageRole
-from syncpoint.node.cluster.subscribe_role import SubscribeRole
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, join_address
-from syncpoint.transport.server import Server
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
-from syncpoint.wire.serving import served
+from syncpoint.watch.metrics.subscription_families import SubscriptionRoom
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.network import Listening, join_address
+from syncpoint.wire.transport.server import Server
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.process import ClusterProcess

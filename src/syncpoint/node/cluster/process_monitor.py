@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from syncpoint.metrics.kept_text import MetricsText
-from syncpoint.model.errors import Unavailable
-from syncpoint.monitor.alert_rules import UNSERVED_S
-from syncpoint.monitor.monitor_admin import MonitorAdmin
-from syncpoint.monitor.monitor_driver import Monitor
-from syncpoint.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
-from syncpoint.monitor.ownership_log import ChainHolder
-from syncpoint.monitor.scrape_sources import TextSource, once_each, pages
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.node.node_monitor import begin
-from syncpoint.runtime.tasks import Tasks
-from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
-from syncpoint.wire.methods import Method
+from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.watch.monitor.alert_rules import UNSERVED_S
+from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
+from syncpoint.watch.monitor.monitor_driver import Monitor
+from syncpoint.watch.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
+from syncpoint.watch.monitor.ownership_log import ChainHolder
+from syncpoint.watch.monitor.scrape_sources import TextSource, once_each, pages
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.methods import Method
+from syncpoint.wire.transport.calls import Methods
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.context import ClusterContext

@@ -7,36 +7,48 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from syncpoint.access.access import Access
-from syncpoint.access.policy import Policies
-from syncpoint.api.accounts import AccountsService
-from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.client_admin import ClientAdmin
-from syncpoint.api.cluster_admin import ClusterAdmin
-from syncpoint.api.connected_clients import ConnectedClients
-from syncpoint.api.iam import IamService
-from syncpoint.api.letter_attendant import LetterAttendant
-from syncpoint.api.options_admin import follow_limits
-from syncpoint.api.schema_handlers import SchemaService
-from syncpoint.api.seek_request import seek_methods
-from syncpoint.api.server_admin import ServerIdentity
-from syncpoint.api.traced_calls import CallTraces
-from syncpoint.console.console_pages import console_pages
-from syncpoint.control.barrier import Barrier
-from syncpoint.control.cluster_queries import ClusterQueries
-from syncpoint.control.expiry import Expiry
-from syncpoint.control.head_commit import HeadCommit
-from syncpoint.control.operations import Operations
-from syncpoint.control.peer_channels import Reach
-from syncpoint.control.plane import ControlPlane
-from syncpoint.control.usage_reports import ReportedUses
-from syncpoint.forward.forward_driver import ForwardingProcess
-from syncpoint.forward.own_call import published
-from syncpoint.inner.distribution import Distribution
-from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.metadata.records import Subscription
-from syncpoint.metrics.scraped_page import metrics_page
-from syncpoint.model.cluster import PROXY
+from syncpoint.base.model.cluster import PROXY
+from syncpoint.broker.forward.forward_driver import ForwardingProcess
+from syncpoint.broker.forward.own_call import published
+from syncpoint.broker.inner.distribution import Distribution
+from syncpoint.broker.inner.inner_driver import ConsumingProcess
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.push.addresses import Vetting, networks
+from syncpoint.broker.push.http_sender import SystemNames, VettedBackend
+from syncpoint.broker.push.own_endpoints import OwnEndpoints
+from syncpoint.broker.router.distance import Distances, Prober
+from syncpoint.broker.router.location import DEFAULT_CLASS, may_pass
+from syncpoint.catalog.access.access import Access
+from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.catalog.transforms.message_transforms import Transformer
+from syncpoint.cluster.control.barrier import Barrier
+from syncpoint.cluster.control.cluster_queries import ClusterQueries
+from syncpoint.cluster.control.expiry import Expiry
+from syncpoint.cluster.control.head_commit import HeadCommit
+from syncpoint.cluster.control.operations import Operations
+from syncpoint.cluster.control.peer_channels import Reach
+from syncpoint.cluster.control.plane import ControlPlane
+from syncpoint.cluster.control.usage_reports import ReportedUses
+from syncpoint.front.api.accounts import AccountsService
+from syncpoint.front.api.admin_handlers import CatalogService
+from syncpoint.front.api.client_admin import ClientAdmin
+from syncpoint.front.api.cluster_admin import ClusterAdmin
+from syncpoint.front.api.connected_clients import ConnectedClients
+from syncpoint.front.api.iam import IamService
+from syncpoint.front.api.letter_attendant import LetterAttendant
+from syncpoint.front.api.options_admin import follow_limits
+from syncpoint.front.api.schema_handlers import SchemaService
+from syncpoint.front.api.seek_request import seek_methods
+from syncpoint.front.api.server_admin import ServerIdentity
+from syncpoint.front.api.traced_calls import CallTraces
+from syncpoint.front.proxy.data_keys import KeyRing, TopicKeys
+from syncpoint.front.proxy.key_admin import KeyCleaner
+from syncpoint.front.proxy.letters import ProxyLetters
+from syncpoint.front.proxy.pipeline_cursors import CursorCleaner
+from syncpoint.front.proxy.proxy import MessageHandling, Proxy, ProxyCluster
+from syncpoint.front.proxy.push_feeds import PushFeeds
+from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
@@ -48,26 +60,14 @@ from syncpoint.node.consumption import Consumption
 from syncpoint.node.forwards import Forwards
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
-from syncpoint.proxy.data_keys import KeyRing, TopicKeys
-from syncpoint.proxy.key_admin import KeyCleaner
-from syncpoint.proxy.letters import ProxyLetters
-from syncpoint.proxy.pipeline_cursors import CursorCleaner
-from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
-from syncpoint.proxy.push_feeds import PushFeeds
-from syncpoint.proxy.sealing import Sealer
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.http_sender import SystemNames, VettedBackend
-from syncpoint.push.own_endpoints import OwnEndpoints
-from syncpoint.router.distance import Distances, Prober
-from syncpoint.router.location import DEFAULT_CLASS, may_pass
-from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transport.call_counts import CallCounts
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import Listening, join_address, split_address
-from syncpoint.wire import methods
-from syncpoint.wire.serving import served
+from syncpoint.watch.console.console_pages import console_pages
+from syncpoint.watch.metrics.scraped_page import metrics_page
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.call_counts import CallCounts
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import Listening, join_address, split_address
 
 LATE_S = 0.25
 _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))

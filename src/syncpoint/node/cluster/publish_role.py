@@ -6,27 +6,27 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.api.options_admin import follow_limits
-from syncpoint.control.barrier import Barrier
-from syncpoint.control.chain_creation import ChainCreator
-from syncpoint.control.chain_placement import planner
-from syncpoint.control.due_publishes import DuePublishes
-from syncpoint.control.hand_over import hand_over_methods
-from syncpoint.control.ownership_driver import OwnershipDriver
-from syncpoint.control.registration import Registration
-from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
-from syncpoint.metadata.view import View
-from syncpoint.model.errors import Unavailable
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.broker.pipeline.homes import Homes
+from syncpoint.broker.pipeline.mounting import Pipelines
+from syncpoint.broker.publish.chain import ChainContext
+from syncpoint.broker.publish.host import ChainHost
+from syncpoint.broker.publish.known_disks import KnownDisks
+from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.router.assignment import TopicAssignment
+from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
+from syncpoint.catalog.metadata.view import View
+from syncpoint.cluster.control.barrier import Barrier
+from syncpoint.cluster.control.chain_creation import ChainCreator
+from syncpoint.cluster.control.chain_placement import planner
+from syncpoint.cluster.control.due_publishes import DuePublishes
+from syncpoint.cluster.control.hand_over import hand_over_methods
+from syncpoint.cluster.control.ownership_driver import OwnershipDriver
+from syncpoint.cluster.control.registration import Registration
+from syncpoint.front.api.options_admin import follow_limits
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.own_load import DiskLooks, ObservedDisk
-from syncpoint.pipeline.homes import Homes
-from syncpoint.pipeline.mounting import Pipelines
-from syncpoint.publish.chain import ChainContext
-from syncpoint.publish.host import ChainHost
-from syncpoint.publish.known_disks import KnownDisks
-from syncpoint.publish.service import ChainsService
-from syncpoint.router.assignment import TopicAssignment
-from syncpoint.transport.calls import Methods
+from syncpoint.wire.transport.calls import Methods
 
 
 class PublishRole:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.base.model.errors import InvalidArgument, Unavailable
 from syncpoint.node.cluster.inspect import Found
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.node.cluster.looking import Cluster

@@ -6,18 +6,18 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from syncpoint.access.access import audit_log
-from syncpoint.access.audit import AuditLog
-from syncpoint.access.settings import load
-from syncpoint.control.operations import Operations
-from syncpoint.control.peer_channels import Reach
-from syncpoint.mitigation.mitigation_driver import MitigationDriver
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.broker.router.load_scaling import ScalingSettings
+from syncpoint.broker.router.planner import PlannerSettings
+from syncpoint.broker.router.router import Router
+from syncpoint.catalog.access.access import audit_log
+from syncpoint.catalog.access.audit import AuditLog
+from syncpoint.catalog.access.settings import load
+from syncpoint.cluster.control.operations import Operations
+from syncpoint.cluster.control.peer_channels import Reach
+from syncpoint.cluster.mitigation.mitigation_driver import MitigationDriver
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.router.load_scaling import ScalingSettings
-from syncpoint.router.planner import PlannerSettings
-from syncpoint.router.router import Router
-from syncpoint.transport.calls import Methods
+from syncpoint.wire.transport.calls import Methods
 
 log = logging.getLogger(__name__)
 

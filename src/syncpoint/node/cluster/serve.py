@@ -9,13 +9,13 @@ from pathlib import Path
 
 import uvloop
 
-from syncpoint.control.membership import Membership
-from syncpoint.metadata.contract import StoreError
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.private_files import keep_private
+from syncpoint.catalog.metadata.contract import StoreError
+from syncpoint.cluster.control.membership import Membership
 from syncpoint.node.cluster.logs import Bounded
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
-from syncpoint.runtime.private_files import keep_private
 
 START_FAILED = 1
 NAME_LOST = 3

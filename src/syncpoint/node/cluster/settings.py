@@ -18,22 +18,22 @@ from typing import Any
 
 import yaml
 
-from syncpoint.control.durability_classes import CLASSES, DurabilityClass
-from syncpoint.export.buckets import Place, place_of
-from syncpoint.metrics.otlp_export import MetricsExportSettings, checked_export
-from syncpoint.mitigation.mitigator import MitigationMode, MitigationSettings
-from syncpoint.mitigation.sickness import SicknessLimits
-from syncpoint.model.cluster import PROXY, SUBSCRIBE
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.settings_section import SettingsSection, file_named
-from syncpoint.model.yaml_text import load_yaml
-from syncpoint.push.addresses import networks
-from syncpoint.router.location import DEFAULT_CLASS
-from syncpoint.storage.placement import MODES
-from syncpoint.storage.settings import MIB, Durability, StorageSettings
-from syncpoint.tracing.tracer import TracingSettings, checked_tracing
-from syncpoint.transforms.inference import check_model
-from syncpoint.transport.network import join_address, split_address
+from syncpoint.base.model.cluster import PROXY, SUBSCRIBE
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.model.settings_section import SettingsSection, file_named
+from syncpoint.base.model.yaml_text import load_yaml
+from syncpoint.base.tracing.tracer import TracingSettings, checked_tracing
+from syncpoint.broker.export.buckets import Place, place_of
+from syncpoint.broker.push.addresses import networks
+from syncpoint.broker.router.location import DEFAULT_CLASS
+from syncpoint.catalog.transforms.inference import check_model
+from syncpoint.cluster.control.durability_classes import CLASSES, DurabilityClass
+from syncpoint.cluster.mitigation.mitigator import MitigationMode, MitigationSettings
+from syncpoint.cluster.mitigation.sickness import SicknessLimits
+from syncpoint.log.storage.placement import MODES
+from syncpoint.log.storage.settings import MIB, Durability, StorageSettings
+from syncpoint.watch.metrics.otlp_export import MetricsExportSettings, checked_export
+from syncpoint.wire.transport.network import join_address, split_address
 
 ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
 WEIGHT_MAX = 1000.0

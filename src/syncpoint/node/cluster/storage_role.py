@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
-from syncpoint.diskserver.fencing import CHAINS
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.log.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
+from syncpoint.log.diskserver.fencing import CHAINS
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ProcessSettings
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import address_called, split_address
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.network import address_called, split_address
 
 log = logging.getLogger(__name__)
 

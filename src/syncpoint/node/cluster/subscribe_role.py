@@ -10,27 +10,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncpoint.access.access import AccessFile
-from syncpoint.api.at_risk_admin import lent_sums
-from syncpoint.api.connected_clients import STREAM_NAME
-from syncpoint.api.letter_moves import LetterMoves
-from syncpoint.api.options_admin import follow_limits
-from syncpoint.api.streaming_pull import StreamingPullService
-from syncpoint.api.subscriber import SubscriberService
-from syncpoint.control.usage_reports import UsageReporter
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.broker.subscribe.gather import Gatherer
+from syncpoint.broker.subscribe.lease_holder import lender_of
+from syncpoint.broker.subscribe.link import ServeLink
+from syncpoint.broker.subscribe.rule_work import RuleWork
+from syncpoint.broker.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
+from syncpoint.catalog.access.access import AccessFile
+from syncpoint.cluster.control.usage_reports import UsageReporter
+from syncpoint.front.api.at_risk_admin import lent_sums
+from syncpoint.front.api.connected_clients import STREAM_NAME
+from syncpoint.front.api.letter_moves import LetterMoves
+from syncpoint.front.api.options_admin import follow_limits
+from syncpoint.front.api.streaming_pull import StreamingPullService
+from syncpoint.front.api.subscriber import SubscriberService
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.own_publishing import publish_by_proxy
-from syncpoint.runtime.tasks import Tasks
-from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lease_holder import lender_of
-from syncpoint.subscribe.link import ServeLink
-from syncpoint.subscribe.rule_work import RuleWork
-from syncpoint.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
-from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
-from syncpoint.wire.serving import served
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.calls import Methods
 
 LINGER_S = 5.0
 

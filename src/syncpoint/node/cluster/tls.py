@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.cluster import Member
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.node.certificate_files import CertificateFiles
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings, TlsFiles
 from syncpoint.node.public_tls import PublicTls
-from syncpoint.transport.frames import PREFACE
-from syncpoint.transport.network import split_address
+from syncpoint.wire.transport.frames import PREFACE
+from syncpoint.wire.transport.network import split_address
 
 _ASKED_MAX = 5
 _ANSWER_S = 2.0

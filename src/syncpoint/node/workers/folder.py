@@ -18,20 +18,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.metadata.contract import Operation, Put
-from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, SETTINGS
-from syncpoint.metadata.store_client import SharedStore, read_all
-from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.os_files import OsFiles
+from syncpoint.base.runtime.random import Random
+from syncpoint.broker.router.location import DEFAULT_CLASS
+from syncpoint.catalog.metadata.contract import Operation, Put
+from syncpoint.catalog.metadata.layout import CHAIN_COUNTER, CHAINS, SETTINGS
+from syncpoint.catalog.metadata.store_client import SharedStore, read_all
+from syncpoint.log.storage.layout import DISK_FILE
 from syncpoint.node.cluster.adopt import move_disk, read_folder, register
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import WORKERS_NOTE, workers_note, write_note
 from syncpoint.node.workers.plan import PLACE, Plan, worker_name
-from syncpoint.router.location import DEFAULT_CLASS
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.os_files import OsFiles
-from syncpoint.runtime.random import Random
-from syncpoint.storage.layout import DISK_FILE
 
 log = logging.getLogger(__name__)
 

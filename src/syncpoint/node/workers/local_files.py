@@ -12,11 +12,11 @@ import errno
 from collections.abc import Mapping
 from pathlib import Path
 
-from syncpoint.diskserver.fencing import ChainFolders, FencingRecord, FencingToken
-from syncpoint.model.cluster import ChainRecord
-from syncpoint.runtime.files import DiskFenced, Files
-from syncpoint.runtime.os_files import OsFiles
-from syncpoint.storage.settings import Durability
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.base.runtime.files import DiskFenced, Files
+from syncpoint.base.runtime.os_files import OsFiles
+from syncpoint.log.diskserver.fencing import ChainFolders, FencingRecord, FencingToken
+from syncpoint.log.storage.settings import Durability
 
 
 def open_local(

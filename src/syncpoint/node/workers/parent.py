@@ -16,22 +16,22 @@ import signal
 import socket
 import sys
 
-from syncpoint.metadata.layout import CHAINS, MEMBERS, OWNERS
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.service import MetadataService
-from syncpoint.metadata.sqlite import SqliteStore
-from syncpoint.metadata.store_client import read_all
-from syncpoint.metrics.scraped_page import metrics_port, say_where
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.base.model.errors import FailedPrecondition, Unavailable
+from syncpoint.base.runtime.clock import Clock, SystemClock
+from syncpoint.base.runtime.random import Random, SystemRandom
+from syncpoint.base.runtime.tasks import stop
+from syncpoint.catalog.metadata.layout import CHAINS, MEMBERS, OWNERS
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.service import MetadataService
+from syncpoint.catalog.metadata.sqlite import SqliteStore
+from syncpoint.catalog.metadata.store_client import read_all
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan, worker_name
-from syncpoint.runtime.clock import Clock, SystemClock
-from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.runtime.tasks import stop
-from syncpoint.transport.network import join_address, split_address
-from syncpoint.transport.server import Server, serve
+from syncpoint.watch.metrics.scraped_page import metrics_port, say_where
+from syncpoint.wire.transport.network import join_address, split_address
+from syncpoint.wire.transport.server import Server, serve
 
 READY_S = 60.0
 STOP_S = 30.0

@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from syncpoint.control.durability_classes import DurabilityClass
-from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE
+from syncpoint.base.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE
+from syncpoint.broker.router.location import DEFAULT_CLASS
+from syncpoint.cluster.control.durability_classes import DurabilityClass
+from syncpoint.log.storage.settings import MIB
 from syncpoint.node.cluster.settings import (
     ClusterSettings,
     MonitorPlace,
@@ -20,8 +22,6 @@ from syncpoint.node.cluster.settings import (
     PushSettings,
 )
 from syncpoint.node.settings import ServeSettings
-from syncpoint.router.location import DEFAULT_CLASS
-from syncpoint.storage.settings import MIB
 
 PLACE = "local"  # the one failure domain there is
 ROUTERS = 2

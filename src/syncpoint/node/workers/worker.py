@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import uvloop
 
-from syncpoint.metadata.contract import StoreError
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.private_files import keep_private
+from syncpoint.catalog.metadata.contract import StoreError
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.serve import name_process
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan
-from syncpoint.runtime.private_files import keep_private
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, Network, TcpNetwork
-from syncpoint.transport.server import Fallback, serve
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.network import Listening, Network, TcpNetwork
+from syncpoint.wire.transport.server import Fallback, serve
 
 
 class SharedPort(TcpNetwork):

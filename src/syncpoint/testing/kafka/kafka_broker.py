@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from syncpoint.runtime.ports import free_ports
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.testing.kafka.kafka_jars import broker_classpath
 
 READY_S = 120.0

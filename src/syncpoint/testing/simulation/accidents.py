@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from syncpoint.runtime.random import Random
+from syncpoint.base.runtime.random import Random
 
 CALLS_MAX = 600
 _SHIPPED, _OURS = "/syncpoint/", "/syncpoint/testing/"

@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.layout import OWNERS
-from syncpoint.model.cluster import ChainOwner
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.cluster import ChainOwner
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.layout import OWNERS
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 CHANGED = "projects/p/subscriptions/plain"
 

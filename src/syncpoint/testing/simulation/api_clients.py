@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
 REFUSED = 4  # every so many messages of a client that refuses some

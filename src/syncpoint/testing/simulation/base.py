@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.history import History, MessageIdentity
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess

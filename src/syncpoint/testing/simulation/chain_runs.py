@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.clients import Clients
 from syncpoint.testing.simulation.consuming import Consuming

@@ -11,15 +11,23 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
-from syncpoint.model.errors import StaleEpoch, SyncpointError
-from syncpoint.publish.envelope import PublishBatch, write_publish
+from syncpoint.base.model.errors import StaleEpoch, SyncpointError
+from syncpoint.broker.publish.envelope import PublishBatch, write_publish
+from syncpoint.catalog.metadata.records import (
+    ACTIVE,
+    CREATING,
+    CatalogChange,
+    SeekTarget,
+    Snapshot,
+    Subscription,
+    Topic,
+)
 from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.sets import Seek, Taken, named
 from syncpoint.testing.simulation.simulated_chains import SimAssignment, SimulatedChains
 from syncpoint.testing.simulation.topology import DEAD, LETTERS, TOPIC
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
 
 STALE = 0.15  # how often a client knows only of the last assignment but one
 STALE_OFTEN = 0.4

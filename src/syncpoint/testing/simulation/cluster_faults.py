@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.healing import Heal, Lasting, altered, clock_jump, disk_fails, disk_full, disk_slow
 from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster

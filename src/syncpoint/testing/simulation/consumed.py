@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
 from syncpoint.testing.simulation.forwarded import receive
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 PULLED, PUSHED, FORWARDED, EXPORTED = "pulled", "pushed", "forwarded", "exported"
 KINDS = (PULLED, PUSHED, FORWARDED, EXPORTED)

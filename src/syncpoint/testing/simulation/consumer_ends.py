@@ -15,11 +15,11 @@ from typing import Any
 
 import fastavro
 
-from syncpoint.model.errors import Unavailable
-from syncpoint.push.http_sender import PushFailed
-from syncpoint.push.payload import Headers
-from syncpoint.push.push_config import Endpoint
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.push.http_sender import PushFailed
+from syncpoint.broker.push.payload import Headers
+from syncpoint.broker.push.push_config import Endpoint
 from syncpoint.testing.simulation.base import Simulation
 
 WELL, SLOW, FAILING = "well", "slow", "failing"

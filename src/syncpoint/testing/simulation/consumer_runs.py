@@ -17,17 +17,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.api import exports, options_admin
-from syncpoint.export.buckets import place_of
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.export.buckets import place_of
+from syncpoint.broker.pipeline.mounting import ChainPipelines
+from syncpoint.broker.publish import commit, firing
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.front.api import exports, options_admin
 from syncpoint.node import process
 from syncpoint.node.process import Node
-from syncpoint.pipeline.mounting import ChainPipelines
-from syncpoint.publish import commit, firing
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.message_ids import PUBLISHED
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.history import MessageIdentity, Outcome, Publish, seal
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
@@ -45,8 +45,8 @@ from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
 from syncpoint.testing.simulation.simulated_jobs import PipelineShape
 from syncpoint.testing.simulation.simulated_node import NODE, SimulatedNode
 from syncpoint.testing.simulation.timed_ids import AT, TimedIds, text_of
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
 
 CONSUMER_FAULTS = (
     "crash", "power cut", "power cut in a command", "stop", "hang", "connections broken", "disk fails", "disk slow",

@@ -8,18 +8,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from syncpoint.metadata.records import ACTIVE, Subscription
-from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lease_holder import lender_of
-from syncpoint.subscribe.link import ServeLink
-from syncpoint.subscribe.peers import Peer
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.broker.subscribe.gather import Gatherer
+from syncpoint.broker.subscribe.lease_holder import lender_of
+from syncpoint.broker.subscribe.link import ServeLink
+from syncpoint.broker.subscribe.peers import Peer
+from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.catalog.metadata.records import ACTIVE, Subscription
 from syncpoint.testing.history import Ack, Outcome
 from syncpoint.testing.simulation.nodes import SimNode
 from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.topology import PATIENT
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 QUICK_MOST, SLOW_MOST = 50, 2  # messages that a client has at a time
 SLOW_S = 2.5  # how long a slow one works on each, at most

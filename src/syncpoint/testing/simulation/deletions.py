@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 
-from syncpoint.model.cluster import ChainRecord
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.retention import is_needed
-from syncpoint.storage.disk.segment_catalog import Segment, index_seed
-from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
-from syncpoint.storage.recovery.trim import CollectReport
-from syncpoint.storage.segment import PAGE
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.retention import is_needed
+from syncpoint.log.storage.disk.segment_catalog import Segment, index_seed
+from syncpoint.log.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
+from syncpoint.log.storage.recovery.trim import CollectReport
+from syncpoint.log.storage.segment import PAGE
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.simulated_disks import DiskFarm
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.faults import FAULTS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.healing import Heal, Lasting, altered, disk_fails, disk_full, disk_slow, forget
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer

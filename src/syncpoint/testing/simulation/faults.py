@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from syncpoint.runtime.random import Random, SeededRandom
+from syncpoint.base.runtime.random import Random, SeededRandom
 from syncpoint.testing.simulation.healing import Heal
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
 from syncpoint.testing.simulation.storage_faults import LONG_S, StorageFaults

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import FORWARD_HOPS
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import FORWARD_HOPS
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 HALFWAY, END = "projects/p/topics/halfway", "projects/p/topics/end"
 HOPS = (("onwards", TOPIC, HALFWAY), ("further", HALFWAY, END))

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.sim_clocks import MachineClock
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer

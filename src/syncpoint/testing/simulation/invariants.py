@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.retention import is_needed
-from syncpoint.publish.source import INNER_TOPICS
-from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.store import Store
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.retention import is_needed
+from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.log.storage.errors import CopiesUnreachable
+from syncpoint.log.storage.index import DamagedIndex
+from syncpoint.log.storage.store import Store
 
 
 def leftovers(chain: Chain, registered: Collection[tuple[int, int]]) -> list[str]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.metadata.entity_options import SubscriptionOptions
-from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry
-from syncpoint.runtime.random import Random
+from syncpoint.base.runtime.random import Random
+from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
+from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry
 from syncpoint.testing.history import MessageIdentity
 from syncpoint.testing.simulation.clients import Clients, Messages
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains

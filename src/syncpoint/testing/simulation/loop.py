@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
-from syncpoint.transport.fair import FairTurns
+from syncpoint.wire.transport.fair import FairTurns
 
 _T = TypeVar("_T")
 STEPS_MAX = 3_000_000  # twenty times what a long life takes: it goes round in a circle

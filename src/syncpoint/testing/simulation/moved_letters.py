@@ -15,18 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncpoint.api.letter_texts import REDRIVEN_FROM
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.publish.message_ids import PUBLISHED
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.front.api.letter_texts import REDRIVEN_FROM
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import unseal
 from syncpoint.testing.simulation.api_clients import REFUSED, TOPIC, ApiClients
 from syncpoint.testing.simulation.consumed import FULL, ConsumerSeek
 from syncpoint.testing.simulation.forwarded import receive, stored_since
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 DEAD, BACK = "projects/p/topics/dead", "projects/p/topics/back"
 REFUSING, LETTERS, RETURNED = "refusing", "dead-letters", "returned"

@@ -11,21 +11,21 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from syncpoint.control.barrier import ids_of_chain
-from syncpoint.control.due_publishes import FIRST_BATCH
-from syncpoint.control.registration import Registration
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange
-from syncpoint.model.cluster import ChainRecord, Member
-from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.chain import ChainContext
-from syncpoint.publish.envelope import PublishBatch, write_publish
-from syncpoint.publish.host import ChainHost
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.service import ChainsService
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import Files
-from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.base.model.cluster import ChainRecord, Member
+from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import Files
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.broker.publish.chain import ChainContext
+from syncpoint.broker.publish.envelope import PublishBatch, write_publish
+from syncpoint.broker.publish.host import ChainHost
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.service import ChainsService
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.cluster.control.barrier import ids_of_chain
+from syncpoint.cluster.control.due_publishes import FIRST_BATCH
+from syncpoint.cluster.control.registration import Registration
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.deletions import Deletions
 from syncpoint.testing.simulation.loop import SimProcess
@@ -33,8 +33,8 @@ from syncpoint.testing.simulation.sim_facts import FactsWatched
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
 
 if TYPE_CHECKING:
     from syncpoint.testing.simulation.simulated_chains import SimulatedChains

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline.columns import DATA, OFFSET
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.broker.pipeline.columns import DATA, OFFSET
 from syncpoint.testing.simulation.pipeline_history import Row, SourcePlace
 from syncpoint.testing.simulation.simulated_jobs import SimulatedJobs
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)  # ask again: nobody knows what became of it
 FRAME_BYTES = 600

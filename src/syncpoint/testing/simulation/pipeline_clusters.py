@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
-from syncpoint.pipeline.homes import link_key, query_key
-from syncpoint.pipeline.mounting import ChainPipelines
-from syncpoint.pipeline.writing import EpochWriter
-from syncpoint.publish.chain import Chain
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.pipeline.homes import link_key, query_key
+from syncpoint.broker.pipeline.mounting import ChainPipelines
+from syncpoint.broker.pipeline.writing import EpochWriter
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.catalog.metadata.layout import LINK_HOMES, QUERY_HOMES
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, ClusterFaults

@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable
 from typing import Any, cast
 
-from syncpoint.runtime.random import Random, SeededRandom
+from syncpoint.base.runtime.random import Random, SeededRandom
 from syncpoint.testing.simulation.disk_faults import DiskFaults
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.healing import Heal, altered

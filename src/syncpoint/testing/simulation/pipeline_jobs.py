@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import epoch_apply, epochs, mounting, staging
-from syncpoint.pipeline.writing import EpochWriter
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.pipeline import epoch_apply, epochs, mounting, staging
+from syncpoint.broker.pipeline.writing import EpochWriter
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls
 from syncpoint.testing.simulation.pipeline_checkers import (
@@ -45,8 +45,8 @@ from syncpoint.testing.simulation.spark_jobs import (
     QueryFenced,
     SimJob,
 )
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline, pubsub
 
 W = TypeVar("W", bound=SimulatedJobs)
 DRAIN_S = 40.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.pipeline.writing import EpochWriter
-from syncpoint.publish.backlog import unacknowledged
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.pipeline.writing import EpochWriter
+from syncpoint.broker.publish.backlog import unacknowledged
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop

@@ -9,26 +9,26 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.control import registration
-from syncpoint.diskserver.remote_disk import RemoteDisk
-from syncpoint.metadata.contract import Compare
-from syncpoint.publish import sessions
-from syncpoint.publish.dispatch import SourceDispatcher
-from syncpoint.publish.holders import SourceHolders
-from syncpoint.publish.host import ChainHost
-from syncpoint.publish.sessions import Sessions
-from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.copy_reader import CopyReader
-from syncpoint.storage.disk import begin_log
-from syncpoint.storage.disk.segment_catalog import Segment
-from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import IndexRecord
-from syncpoint.storage.recovery import members
-from syncpoint.storage.recovery.members import Members
-from syncpoint.storage.segment import NOBODY
-from syncpoint.subscribe import fetch, source_reader
-from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.broker.publish import sessions
+from syncpoint.broker.publish.dispatch import SourceDispatcher
+from syncpoint.broker.publish.holders import SourceHolders
+from syncpoint.broker.publish.host import ChainHost
+from syncpoint.broker.publish.sessions import Sessions
+from syncpoint.broker.subscribe import fetch, source_reader
+from syncpoint.broker.subscribe.lease import LeaseManager
+from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions
+from syncpoint.catalog.metadata.contract import Compare
+from syncpoint.cluster.control import registration
+from syncpoint.log.diskserver.remote_disk import RemoteDisk
+from syncpoint.log.storage.copy_reader import CopyReader
+from syncpoint.log.storage.disk import begin_log
+from syncpoint.log.storage.disk.segment_catalog import Segment
+from syncpoint.log.storage.errors import CopiesUnreachable, StorageDamaged
+from syncpoint.log.storage.index import IndexRecord
+from syncpoint.log.storage.recovery import members
+from syncpoint.log.storage.recovery.members import Members
+from syncpoint.log.storage.segment import NOBODY
 from syncpoint.testing.simulation.planted import EMPTYING, LASTING, SMALL, THREE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.records import CatalogChange, Record, Subscription, Topic
+from syncpoint.catalog.metadata.records import CatalogChange, Record, Subscription, Topic
+from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster

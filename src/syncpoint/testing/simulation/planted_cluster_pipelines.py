@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.model.errors import Unavailable
-from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
-from syncpoint.proxy.pipeline_chains import ChainCalls
-from syncpoint.proxy.pipeline_writing import ClusterWriter
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.broker.pipeline.mounting import ChainHome, ChainPipelines
+from syncpoint.front.proxy.pipeline_chains import ChainCalls
+from syncpoint.front.proxy.pipeline_writing import ClusterWriter
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.planted_pipelines import ONE_PLAIN
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.testing.simulation.simulated_jobs import PipelineShape
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf.messages import pipeline
 
 
 def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:

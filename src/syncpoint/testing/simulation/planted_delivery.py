@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from syncpoint.publish.append import PublishCaller
-from syncpoint.publish.envelope import PublishBatch
-from syncpoint.publish.ingress import PublishIngress
-from syncpoint.subscribe.peers import Peer
-from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
-from syncpoint.subscribe.step_guard import StepGuard
+from syncpoint.broker.publish.append import PublishCaller
+from syncpoint.broker.publish.envelope import PublishBatch
+from syncpoint.broker.publish.ingress import PublishIngress
+from syncpoint.broker.subscribe.peers import Peer
+from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions
+from syncpoint.broker.subscribe.step_guard import StepGuard
 from syncpoint.testing.simulation.planted import LASTING, SEALING, SINGLE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 

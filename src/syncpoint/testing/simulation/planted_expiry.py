@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
-from syncpoint.publish.ahead import AheadOfMessages
-from syncpoint.publish.time_to_live import ExpiryIndex
-from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.subscribe.expired_letters import ExpiredLetters
-from syncpoint.subscribe.ordering import Identity
-from syncpoint.subscribe.shared_state import Reason
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.broker.publish.ahead import AheadOfMessages
+from syncpoint.broker.publish.time_to_live import ExpiryIndex
+from syncpoint.broker.subscribe.expired_letters import ExpiredLetters
+from syncpoint.broker.subscribe.ordering import Identity
+from syncpoint.broker.subscribe.shared_state import Reason
 from syncpoint.testing.simulation.planted import EXPIRING, planted
 from syncpoint.testing.simulation.scaled import patched
 

@@ -7,20 +7,20 @@ import itertools
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
-from syncpoint.forward import forward_driver
-from syncpoint.forward.forward_driver import ForwardedSubscription
-from syncpoint.forward.forward_kind import ForwardKind
-from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.inner.inner_consumer import InnerConsumer, Send
-from syncpoint.inner.inner_driver import Ended
-from syncpoint.inner.lent import Acknowledged, Lent
-from syncpoint.metadata.records import Subscription
-from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.broker.forward import forward_driver
+from syncpoint.broker.forward.forward_driver import ForwardedSubscription
+from syncpoint.broker.forward.forward_kind import ForwardKind
+from syncpoint.broker.forward.forwarded_message import publish_request
+from syncpoint.broker.inner.inner_consumer import InnerConsumer, Send
+from syncpoint.broker.inner.inner_driver import Ended
+from syncpoint.broker.inner.lent import Acknowledged, Lent
+from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.sim_runs import RunResult
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 
 def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:

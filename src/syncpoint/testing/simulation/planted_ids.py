@@ -8,10 +8,10 @@ from collections.abc import Container
 from contextlib import AbstractContextManager
 from functools import partial
 
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.judged_batches import JudgedBatches
-from syncpoint.publish.message_ids import MessageIds
-from syncpoint.publish.source import MessagePlace
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.judged_batches import JudgedBatches
+from syncpoint.broker.publish.message_ids import MessageIds
+from syncpoint.broker.publish.source import MessagePlace
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.planted_forwards import run
 from syncpoint.testing.simulation.scaled import patched

@@ -6,16 +6,16 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.control import expiry
-from syncpoint.control.barrier import Barrier
-from syncpoint.kernel.acks import decode_runs, encode_runs
-from syncpoint.metadata.entity_options import stopped_lanes
-from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import Unavailable
-from syncpoint.model.lanes import in_lane, place_in
-from syncpoint.publish import chain as chain_module
-from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.ledgers import AckVerdict, Ledgers
+from syncpoint.base.kernel.acks import decode_runs, encode_runs
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.model.lanes import in_lane, place_in
+from syncpoint.broker.publish import chain as chain_module
+from syncpoint.broker.publish import recovery as publish_recovery
+from syncpoint.broker.publish.ledgers import AckVerdict, Ledgers
+from syncpoint.catalog.metadata.entity_options import stopped_lanes
+from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.cluster.control import expiry
+from syncpoint.cluster.control.barrier import Barrier
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster

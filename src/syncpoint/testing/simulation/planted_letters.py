@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from syncpoint.api.letter_admin import LetterAdmin
-from syncpoint.api.letter_edits import Found, LetterEdit
-from syncpoint.metadata.records import Subscription, Topic
-from syncpoint.model.errors import SyncpointError
-from syncpoint.subscribe.expired_letters import ExpiredLetters
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.broker.subscribe.expired_letters import ExpiredLetters
+from syncpoint.catalog.metadata.records import Subscription, Topic
+from syncpoint.front.api.letter_admin import LetterAdmin
+from syncpoint.front.api.letter_edits import Found, LetterEdit
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.kernel import stamps
-from syncpoint.pipeline import epoch_apply as applying_module
-from syncpoint.pipeline import epochs, facts, links, reading, writing
-from syncpoint.pipeline.cursors import Cursors
-from syncpoint.pipeline.epoch_apply import EpochApply
-from syncpoint.pipeline.epochs import EpochState
-from syncpoint.pipeline.records import EpochDecision
-from syncpoint.pipeline.staging import StageStream
-from syncpoint.storage.store import Store
+from syncpoint.base.kernel import stamps
+from syncpoint.broker.pipeline import epoch_apply as applying_module
+from syncpoint.broker.pipeline import epochs, facts, links, reading, writing
+from syncpoint.broker.pipeline.cursors import Cursors
+from syncpoint.broker.pipeline.epoch_apply import EpochApply
+from syncpoint.broker.pipeline.epochs import EpochState
+from syncpoint.broker.pipeline.records import EpochDecision
+from syncpoint.broker.pipeline.staging import StageStream
+from syncpoint.log.storage.store import Store
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import RunResult

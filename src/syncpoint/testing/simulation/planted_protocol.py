@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.diskserver.disk_service import DiskService, ServedChannel
-from syncpoint.diskserver.protocol import DiskOp, Hello, Reply, Request
-from syncpoint.model.delivery import Batch
-from syncpoint.publish import chain as chain_module
-from syncpoint.publish import dispatch as dispatch_module
-from syncpoint.publish import follow
-from syncpoint.publish import holders as holders_module
-from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.holders import SourceHolders
-from syncpoint.publish.ingress import PublishIngress
-from syncpoint.publish.ledger import Ledger
-from syncpoint.storage import record as record_module
-from syncpoint.storage import segment as segment_module
-from syncpoint.storage.disk.disk_set import DiskSet
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.recovery import find_tail
-from syncpoint.storage.recovery import members as members_module
-from syncpoint.subscribe.fetch import FetchCursor
-from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
-from syncpoint.subscribe.source_reader import SourceReader
-from syncpoint.subscribe.subscription_view import SubscriptionView
+from syncpoint.base.model.delivery import Batch
+from syncpoint.broker.publish import chain as chain_module
+from syncpoint.broker.publish import dispatch as dispatch_module
+from syncpoint.broker.publish import follow
+from syncpoint.broker.publish import holders as holders_module
+from syncpoint.broker.publish import recovery as publish_recovery
+from syncpoint.broker.publish.holders import SourceHolders
+from syncpoint.broker.publish.ingress import PublishIngress
+from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.subscribe.fetch import FetchCursor
+from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions
+from syncpoint.broker.subscribe.source_reader import SourceReader
+from syncpoint.broker.subscribe.subscription_view import SubscriptionView
+from syncpoint.log.diskserver.disk_service import DiskService, ServedChannel
+from syncpoint.log.diskserver.protocol import DiskOp, Hello, Reply, Request
+from syncpoint.log.storage import record as record_module
+from syncpoint.log.storage import segment as segment_module
+from syncpoint.log.storage.disk.disk_set import DiskSet
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.recovery import find_tail
+from syncpoint.log.storage.recovery import members as members_module
 from syncpoint.testing.simulation.planted import (
     HEAVY,
     LASTING_TWO,

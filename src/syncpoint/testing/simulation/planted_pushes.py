@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from syncpoint.inner.inner_consumer import SendOutcome
-from syncpoint.inner.inner_driver import Ended
-from syncpoint.inner.lent import Lent
-from syncpoint.push.push_config import Endpoint
-from syncpoint.push.push_driver import PushedSubscription
+from syncpoint.broker.inner.inner_consumer import SendOutcome
+from syncpoint.broker.inner.inner_driver import Ended
+from syncpoint.broker.inner.lent import Lent
+from syncpoint.broker.push.push_config import Endpoint
+from syncpoint.broker.push.push_driver import PushedSubscription
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.sim_runs import RunResult
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 
 def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:

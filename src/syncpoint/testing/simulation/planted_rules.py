@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
-from syncpoint.model.identity import log_of
-from syncpoint.publish import chain as chain_module
-from syncpoint.publish import grants as grants_module
-from syncpoint.publish import records
-from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.append import AckBatch
-from syncpoint.publish.follow import Follower
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.grants import Grants
-from syncpoint.publish.ledger import Ledger
-from syncpoint.publish.source import Source, SourceTable
-from syncpoint.storage.disk.listed_segments import ListedSegments
-from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.record import EntryKind
-from syncpoint.storage.recovery.trim import Trim
+from syncpoint.base.model.identity import log_of
+from syncpoint.broker.publish import chain as chain_module
+from syncpoint.broker.publish import grants as grants_module
+from syncpoint.broker.publish import records
+from syncpoint.broker.publish import recovery as publish_recovery
+from syncpoint.broker.publish.append import AckBatch
+from syncpoint.broker.publish.follow import Follower
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.grants import Grants
+from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.publish.source import Source, SourceTable
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
+from syncpoint.log.storage.disk.listed_segments import ListedSegments
+from syncpoint.log.storage.errors import CopiesUnreachable
+from syncpoint.log.storage.index import DamagedIndex
+from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.recovery.trim import Trim
 from syncpoint.testing.simulation.planted import ABSENT, EMPTYING, ROLLING, SEEKING, SINGLE, SMALL, planted, together
 from syncpoint.testing.simulation.scaled import patched
 

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from syncpoint.metadata.records import Topic
-from syncpoint.publish import commit
-from syncpoint.publish.commit import GroupCommit
-from syncpoint.publish.message_ids import MessageIds
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.records import FiredFact
-from syncpoint.publish.scheduled import Scheduled, ScheduledMessages
-from syncpoint.publish.source import Source
-from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.base.runtime.trusted import TrustedClock
+from syncpoint.broker.publish import commit
+from syncpoint.broker.publish.commit import GroupCommit
+from syncpoint.broker.publish.message_ids import MessageIds
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.records import FiredFact
+from syncpoint.broker.publish.scheduled import Scheduled, ScheduledMessages
+from syncpoint.broker.publish.source import Source
+from syncpoint.catalog.metadata.records import Topic
 from syncpoint.testing.simulation.planted import SINGLE, planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled

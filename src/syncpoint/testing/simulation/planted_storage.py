@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel
-from syncpoint.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
-from syncpoint.diskserver.protocol import Hello
-from syncpoint.diskserver.remote_disk import RemoteDisk
-from syncpoint.runtime.file_content import read_file
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.recovery import repair, seal_tails
-from syncpoint.storage.recovery.opening_disks import OpeningDisks
-from syncpoint.storage.recovery.recover import Recovery
-from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.store import Store
+from syncpoint.base.runtime.file_content import read_file
+from syncpoint.log.diskserver.command_channel import ChannelLost, CommandChannel
+from syncpoint.log.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
+from syncpoint.log.diskserver.protocol import Hello
+from syncpoint.log.diskserver.remote_disk import RemoteDisk
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.recovery import repair, seal_tails
+from syncpoint.log.storage.recovery.opening_disks import OpeningDisks
+from syncpoint.log.storage.recovery.recover import Recovery
+from syncpoint.log.storage.settings import StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.testing.simulation.planted import CRAMPED, RACKS, SINGLE, THREE, THREE_LASTING, planted, together
 from syncpoint.testing.simulation.scaled import patched
 

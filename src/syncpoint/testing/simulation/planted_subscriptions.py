@@ -10,26 +10,26 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from syncpoint.api import letter_admin, node_admin
-from syncpoint.api.letter_edits import Found, LetterEdit
-from syncpoint.forward import forward_driver
-from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.inner import feed
-from syncpoint.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
-from syncpoint.inner.inner_driver import InnerDriver, InnerSubscription
-from syncpoint.inner.lent import Lent, lent_by
-from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
-from syncpoint.model.lanes import place_in
-from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.publish import judged_publishes
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.source import WAITING_TOPIC, MessagePlace
-from syncpoint.publish.source_peek import acknowledge_seen
-from syncpoint.subscribe import dead_letter
-from syncpoint.subscribe.confirm import CopyId
-from syncpoint.subscribe.ordering import Identity, KeyOrder
+from syncpoint.base.model.lanes import place_in
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.broker.forward import forward_driver
+from syncpoint.broker.forward.forwarded_message import publish_request
+from syncpoint.broker.inner import feed
+from syncpoint.broker.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
+from syncpoint.broker.inner.inner_driver import InnerDriver, InnerSubscription
+from syncpoint.broker.inner.lent import Lent, lent_by
+from syncpoint.broker.publish import judged_publishes
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace
+from syncpoint.broker.publish.source_peek import acknowledge_seen
+from syncpoint.broker.subscribe import dead_letter
+from syncpoint.broker.subscribe.confirm import CopyId
+from syncpoint.broker.subscribe.ordering import Identity, KeyOrder
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.front.api import letter_admin, node_admin
+from syncpoint.front.api.letter_edits import Found, LetterEdit
 from syncpoint.testing.simulation.consumed import EXPORTED, FORWARDED, PULLED, PUSHED
 from syncpoint.testing.simulation.consumer_runs import run_consumers
 from syncpoint.testing.simulation.planted import planted, together
@@ -38,7 +38,7 @@ from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.sim_runs import RunResult
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf.messages import internal, pubsub
 
 LETTERS, IDS, REDIRECTED = "letters", "ids", "redirected"
 

@@ -10,11 +10,11 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from syncpoint.push.http_sender import PushFailed
-from syncpoint.push.payload import Headers
-from syncpoint.push.push_config import Endpoint
+from syncpoint.broker.push.http_sender import PushFailed
+from syncpoint.broker.push.payload import Headers
+from syncpoint.broker.push.push_config import Endpoint
 from syncpoint.testing.history import Outcome
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 if TYPE_CHECKING:
     from syncpoint.testing.simulation.api_clients import ApiClients

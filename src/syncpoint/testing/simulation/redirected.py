@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.consumed import FULL
 from syncpoint.testing.simulation.forwarded import receive
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 FROM = "projects/p/topics/redirecting"
 NAME = "redirected"

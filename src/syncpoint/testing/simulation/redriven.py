@@ -16,16 +16,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from syncpoint.api.letter_texts import REDRIVEN_FROM
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.front.api.letter_texts import REDRIVEN_FROM
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import MessageIdentity, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
 from syncpoint.testing.simulation.forwarded import receive, stored_since
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 FAILED, BACK = "projects/p/topics/failed", "projects/p/topics/back"
 RULED_OUT, UNREAD, RETURNED = "ruled-out", "failed-letters", "returned"

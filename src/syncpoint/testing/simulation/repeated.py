@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.publish.message_ids import PUBLISHED
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.message_ids import PUBLISHED
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.forwarded import receive
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 UNIQUE = "projects/p/topics/unique"
 READER = "unique"

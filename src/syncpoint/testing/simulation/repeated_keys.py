@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from syncpoint.metadata.entity_options import TopicOptions
-from syncpoint.metadata.records import CatalogChange
-from syncpoint.publish.message_ids import PUBLISHED
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.catalog.metadata.entity_options import TopicOptions
+from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.simulation.clients import Clients
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import TOPIC
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.protobuf.messages import pubsub
 
 LONG_S, SHORT_S = 3, 1  # the second is shorter than it takes until something is sent again
 APART_S = 0.7  # clocks of two machines, at most

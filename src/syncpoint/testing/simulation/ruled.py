@@ -16,13 +16,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 RULED = "ruled"
 FULL = f"projects/p/subscriptions/{RULED}"

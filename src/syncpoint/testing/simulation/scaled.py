@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from syncpoint.api import options_admin, rule_admin
-from syncpoint.publish import host, upkeep
+from syncpoint.broker.publish import host, upkeep
+from syncpoint.front.api import options_admin, rule_admin
 
 TIMES: tuple[tuple[ModuleType, str, float], ...] = (
     (host, "TIDY_S", 3.0),

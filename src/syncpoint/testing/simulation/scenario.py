@@ -6,8 +6,8 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import MessageIdentity, Outcome
 from syncpoint.testing.simulation.acted_changes import ActedChanges

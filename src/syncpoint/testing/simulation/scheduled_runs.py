@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.identity import parse_message_id
-from syncpoint.publish import commit
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.retention import is_needed
-from syncpoint.publish.source import WAITING_TOPIC
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish import commit
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.retention import is_needed
+from syncpoint.broker.publish.source import WAITING_TOPIC
 from syncpoint.testing.history import MessageIdentity, seal
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.clients import Clients
@@ -41,8 +41,8 @@ from syncpoint.testing.simulation.scaled import patched, quick_checkpoints
 from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import TOPIC, TOPIC_NUMBER, Topology
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal, pubsub
 
 AT, ID = "sys.ScheduledEnqueueTimeUtc", "sys.ScheduledMessageId"
 WATCHER = "watcher"

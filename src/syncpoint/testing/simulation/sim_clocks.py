@@ -6,7 +6,7 @@ same for everybody and never jumps.
 
 from __future__ import annotations
 
-from syncpoint.runtime.clock import Clock
+from syncpoint.base.runtime.clock import Clock
 
 DRIFT_MAX = 2e-4  # seconds a second, both ways: worse than any quartz
 

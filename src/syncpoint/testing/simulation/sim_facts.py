@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.publish.chain import Chain
-from syncpoint.storage.record import EntryKind
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.facts_in_front import FactsInFront
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.deletions import unnoticed

@@ -13,12 +13,12 @@ import contextvars
 from collections.abc import Sequence
 from typing import Protocol
 
-from syncpoint.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.store_client import DEADLINE_S
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.catalog.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.store_client import DEADLINE_S
 from syncpoint.testing.simulation.coverage import Coverage
 
 LATE_S = 10.0

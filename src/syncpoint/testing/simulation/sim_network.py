@@ -15,15 +15,15 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
-from syncpoint.runtime.random import Random
+from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
+from syncpoint.base.runtime.random import Random
 from syncpoint.testing.simulation.loop import SimProcess, here
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.memory import MemoryStream, unary_over
-from syncpoint.transport.network import AnyChannel, Listening, join_address
-from syncpoint.transport.server import Fallback
-from syncpoint.transport.stream_state import Message
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.client import MetadataItems
+from syncpoint.wire.transport.memory import MemoryStream, unary_over
+from syncpoint.wire.transport.network import AnyChannel, Listening, join_address
+from syncpoint.wire.transport.server import Fallback
+from syncpoint.wire.transport.stream_state import Message
 
 BACKOFF_S = 2.0
 

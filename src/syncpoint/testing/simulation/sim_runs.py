@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from syncpoint.publish.backlog import unacknowledged
-from syncpoint.publish.chain import Chain
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.chain import Chain
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, own_turns, run_in_loop
 from syncpoint.testing.simulation.run_checkers import converged, judge, one_writer_per_log, progress
 from syncpoint.testing.simulation.scaled import patched, scaled
-from syncpoint.transport import fair
+from syncpoint.wire.transport import fair
 
 W = TypeVar("W", bound=Simulation)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from syncpoint.runtime.files import DiskUnreachable
+from syncpoint.base.runtime.files import DiskUnreachable
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, SimulationStuck
 
 _local = threading.local()

@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from syncpoint.runtime.call_queues import CallQueue, InlineCalls
-from syncpoint.runtime.child_processes import ChildProcesses
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import waits_for_disk
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Result, Step, one_by_one
-from syncpoint.runtime.tasks import complete
+from syncpoint.base.runtime.call_queues import CallQueue, InlineCalls
+from syncpoint.base.runtime.child_processes import ChildProcesses
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.files import waits_for_disk
+from syncpoint.base.runtime.random import Random
+from syncpoint.base.runtime.step_workers import Result, Step, one_by_one
+from syncpoint.base.runtime.tasks import complete
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_threads import SimThread, SimThreads, in_sim_thread, pause
 

@@ -15,27 +15,27 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from syncpoint.diskserver.remote_disk import DiskAddress
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
-from syncpoint.model.cluster import ChainOwner, ChainRecord, DiskPlace
-from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.chain import Chain
-from syncpoint.publish.source import INNER_TOPICS
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.storage.disk.disk_writer import DiskWriter
-from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.base.model.cluster import ChainOwner, ChainRecord, DiskPlace
+from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import HEAD, OPEN, OWNERS
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.log.diskserver.remote_disk import DiskAddress
+from syncpoint.log.storage.disk.disk_writer import DiskWriter
+from syncpoint.log.storage.errors import StorageDamaged
+from syncpoint.log.storage.quorum import AckRule
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import SimNode, SimPublisher
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 from syncpoint.testing.simulation.topology import TOPIC, TOPIC_NUMBER, Topology
-from syncpoint.wire import methods
+from syncpoint.wire.protobuf import methods
 
 CONFIRM_S = 3.0
 LAG_BYTES_MAX = 96 * 1024

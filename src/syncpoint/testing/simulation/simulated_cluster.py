@@ -14,23 +14,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from syncpoint.control.durability_classes import DurabilityClass
-from syncpoint.diskserver.remote_disk import DiskAddress
-from syncpoint.metadata import contract as metadata
-from syncpoint.metadata.layout import OPEN
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.model.cluster import ChainRecord
-from syncpoint.model.errors import SyncpointError
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.files import Files
+from syncpoint.broker.publish.chain import Chain
+from syncpoint.catalog.metadata import contract as metadata
+from syncpoint.catalog.metadata.layout import OPEN
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.cluster.control.durability_classes import DurabilityClass
+from syncpoint.front.proxy.key_admin import rotate
+from syncpoint.log.diskserver.remote_disk import DiskAddress
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.cluster.cluster_environment import AddressOf, ClusterEnvironment, root_of
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
-from syncpoint.proxy.key_admin import rotate
-from syncpoint.publish.chain import Chain
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.files import Files
-from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
@@ -38,7 +38,7 @@ from syncpoint.testing.simulation.push_endpoint import SimEndpoint
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimChildProcesses, SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
-from syncpoint.transport.calls import Methods
+from syncpoint.wire.transport.calls import Methods
 
 SETTINGS = StorageSettings(
     segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=60, reserve_bytes=0,

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel, Patience
-from syncpoint.diskserver.disk_service import Busy, DiskService, ServedChannel
-from syncpoint.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
-from syncpoint.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
-from syncpoint.diskserver.remote_files import RemoteFiles
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.file_content import cut
-from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.random import Random
-from syncpoint.storage.settings import Durability
+from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.file_content import cut
+from syncpoint.base.runtime.files import DiskFenced
+from syncpoint.base.runtime.random import Random
+from syncpoint.log.diskserver.command_channel import ChannelLost, CommandChannel, Patience
+from syncpoint.log.diskserver.disk_service import Busy, DiskService, ServedChannel
+from syncpoint.log.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
+from syncpoint.log.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
+from syncpoint.log.diskserver.remote_files import RemoteFiles
+from syncpoint.log.storage.settings import Durability
 from syncpoint.testing.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.testing.simulation.sim_threads import Killed, SimCondition, SimLock, in_sim_thread, pause

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from syncpoint.runtime.random import Random
+from syncpoint.base.runtime.random import Random
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.pipeline_history import PipelineHistory
 

@@ -14,27 +14,27 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from syncpoint.diskserver.remote_disk import DiskAddress
-from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.base.runtime.clock import Clock, ManualClock
+from syncpoint.base.runtime.random import Random
+from syncpoint.base.runtime.step_workers import Notify
+from syncpoint.broker.push.push_driver import Sender
+from syncpoint.catalog.metadata.sqlite import SqliteStore
+from syncpoint.log.diskserver.remote_disk import DiskAddress
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.metadata import open_metadata
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.push.push_driver import Sender
-from syncpoint.runtime.clock import Clock, ManualClock
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Notify
-from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.sim_workers import SimChildProcesses, SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer, SimFiles
 from syncpoint.testing.simulation.simulated_jobs import PipelineShape, SimulatedJobs
-from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import Listening
-from syncpoint.transport.server import Fallback
+from syncpoint.wire.transport.calls import Methods
+from syncpoint.wire.transport.limits import TransportLimits
+from syncpoint.wire.transport.network import Listening
+from syncpoint.wire.transport.server import Fallback
 
 NODE, DISKS = "node", "disks"
 ENDPOINT = f"{NODE}:443"

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
 from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
-from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
+from syncpoint.base.model.errors import Code, ResetBySeek, SyncpointError
 from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, frames_of
 from syncpoint.testing.simulation.pipeline_history import (
     CommitCall,
@@ -34,8 +34,8 @@ from syncpoint.testing.simulation.spark_jobs import (
     SimCheckpoint,
     SimJob,
 )
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 ROWS_MAX = 40  # of a batch
 EXCLUSIVE_S = 4.0

@@ -17,16 +17,16 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError
-from syncpoint.model.reserved import SCHEDULED_ID
-from syncpoint.publish.message_ids import PUBLISHED
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.reserved import SCHEDULED_ID
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.publish.message_ids import PUBLISHED
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.consumed import FULL
 from syncpoint.testing.simulation.forwarded import receive
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
 TIMED = "projects/p/topics/timed"
 READER = "timed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncpoint.runtime.random import Random
+from syncpoint.base.runtime.random import Random
 
 TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
 DEAD, BRIEF = "projects/p/topics/dead", "projects/p/topics/brief"

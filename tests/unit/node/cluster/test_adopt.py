@@ -12,15 +12,35 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import CHAINS, EPOCHS, HEAD, KNOWN_DISKS, OPEN, RECORDS, USED
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic, decode_record, encode_changes
-from syncpoint.metadata.store_client import read_all
-from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import ManualClock, SystemClock
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.os_files import OsFiles
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.broker.pipeline import cursor_names
+from syncpoint.broker.pipeline.cursors import CursorLimits, Cursors
+from syncpoint.broker.pipeline.cursors_facts import encode
+from syncpoint.broker.publish import records
+from syncpoint.broker.publish.source import Source
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import CHAINS, EPOCHS, HEAD, KNOWN_DISKS, OPEN, RECORDS, USED
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.records import (
+    CatalogChange,
+    Setting,
+    Subscription,
+    Topic,
+    decode_record,
+    encode_changes,
+)
+from syncpoint.catalog.metadata.store_client import read_all
+from syncpoint.log.storage.layout import DISK_FILE
+from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.settings import KnownStore, StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.node.cluster.adopt import NodeFolder, move_disk, read_folder, register
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.import_folder import Adopted, import_folder, planned
@@ -30,19 +50,6 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.node.uses import USES
 from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import Plan
-from syncpoint.pipeline import cursor_names
-from syncpoint.pipeline.cursors import CursorLimits, Cursors
-from syncpoint.pipeline.cursors_facts import encode
-from syncpoint.publish import records
-from syncpoint.publish.source import Source
-from syncpoint.runtime.clock import ManualClock, SystemClock
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.os_files import OsFiles
-from syncpoint.runtime.random import SystemRandom
-from syncpoint.storage.layout import DISK_FILE
-from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import KnownStore, StorageSettings
-from syncpoint.storage.store import Store
 from syncpoint.testing.plain_tests import on_loop
 
 SMALL = StorageSettings(segment_bytes=1 << 20, pool_segments=0)

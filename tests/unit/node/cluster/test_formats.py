@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import FORMAT
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.cluster import Member
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.clock import SystemClock
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import FORMAT
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.node.cluster.formats import Agreed, Build, Formats, finalize
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
 from syncpoint.testing.plain_tests import plain_test
 
 OLD, BOTH, NEW = Build("1.0", 1, 1), Build("2.0", 1, 2), Build("3.0", 2, 3)

@@ -7,7 +7,7 @@ from typing import Any
 from syncpoint.node.cluster.inspect import Answers, Found
 from syncpoint.node.cluster.inspect import assemble as put_together
 from syncpoint.node.cluster.local import ProcessState
-from syncpoint.wire.messages import admin
+from syncpoint.wire.protobuf.messages import admin
 
 STATES = [
     ProcessState("storage-c1", ("storage",), 1, "running", "h:1"),

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.peer_channels import PeerChannels
-from syncpoint.metadata.catalog_replica import SharedCatalog
-from syncpoint.metadata.contract import Put
-from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
-from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.metadata.restored_topics import LostTopics, lost_of
-from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
-from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
+from syncpoint.base.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.router.assignment import TopicAssignment
+from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
+from syncpoint.catalog.metadata.contract import Put
+from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
+from syncpoint.catalog.metadata.local import LocalShared
+from syncpoint.catalog.metadata.memory import MemoryStore
+from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.catalog.metadata.restored_topics import LostTopics, lost_of
+from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
-from syncpoint.router.assignment import TopicAssignment
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import internal
 
 TAKEN, NEW = "projects/p/topics/taken", "projects/p/topics/new"
 READER = "projects/p/subscriptions/reader"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.model.errors import Code
-from syncpoint.model.histogram import Histogram
+from syncpoint.base.model.errors import Code
+from syncpoint.base.model.histogram import Histogram
 from syncpoint.node.cluster.own_load import DiskLooks, ObservedDisk, OwnCalls
-from syncpoint.transport.calls import Streaming, Unary
+from syncpoint.wire.transport.calls import Streaming, Unary
 
 
 def test_calls_that_failed_by_the_fault_of_the_process_are_reported_with_all_that_ended_since() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.base.model.errors import InvalidArgument, Unavailable
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.cluster.rolling import chosen, restart
 

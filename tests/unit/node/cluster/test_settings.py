@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from syncpoint.export.buckets import options_of
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.broker.export.buckets import options_of
 from syncpoint.node.cluster.settings import ClusterSettings, load, parse
 
 GOOD = """

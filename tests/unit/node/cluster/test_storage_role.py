@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings
-from syncpoint.diskserver.protocol import Hello
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.files import FolderExchanged
+from syncpoint.log.diskserver.disk_server import DiskServer, DiskServerSettings
+from syncpoint.log.diskserver.protocol import Hello
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ProcessSettings, parse
 from syncpoint.node.cluster.storage_role import StorageRole, announce_new
-from syncpoint.runtime.files import FolderExchanged
 
 
 def storage(**more: Any) -> ProcessSettings:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import Code, SyncpointError, Unprocessed
+from syncpoint.base.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.control.peer_channels import process_methods
-from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.base.model.cluster import Member
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.cluster.control.peer_channels import process_methods
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
 from syncpoint.testing.certificates import Authority
-from syncpoint.transport.calls import Methods, Unary
-from syncpoint.transport.network import AnyChannel, TcpNetwork, join_address, split_address
+from syncpoint.wire.transport.calls import Methods, Unary
+from syncpoint.wire.transport.network import AnyChannel, TcpNetwork, join_address, split_address
 
 PATH = "/t.T/Ping"
 METHODS: Methods = {PATH.encode(): Unary(lambda call, request: call.reply(b""))}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.model.cluster import ChainRecord, DiskPlace
+from syncpoint.base.runtime.environment import Environment
+from syncpoint.base.runtime.files import DiskFenced, FolderExchanged
+from syncpoint.log.storage.errors import ForeignDisk
+from syncpoint.log.storage.settings import KnownStore, StorageSettings
+from syncpoint.log.storage.store import Store
 from syncpoint.node.workers.local_files import open_local
-from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.files import DiskFenced, FolderExchanged
-from syncpoint.storage.errors import ForeignDisk
-from syncpoint.storage.settings import KnownStore, StorageSettings
-from syncpoint.storage.store import Store
 
 
 def chain(number: int, *disks: str) -> ChainRecord:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.note import WORKERS_NOTE, noted_workers
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.plan import Plan
-from syncpoint.storage.settings import StorageSettings
 
 
 def test_workers_are_processes_of_one_cluster() -> None:

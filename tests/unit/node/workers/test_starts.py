@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.contract import Indeterminate, StoreError, StoreUnavailable
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.base.model.errors import FailedPrecondition, Unavailable
+from syncpoint.catalog.metadata.contract import Indeterminate, StoreError, StoreUnavailable
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers import worker
 from syncpoint.node.workers.parent import Parent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.model.names import short_id
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.names import short_id
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 
 

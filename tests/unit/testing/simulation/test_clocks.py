@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.simulation.sim_clocks import MachineClock
 
 

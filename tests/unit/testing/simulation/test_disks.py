@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from syncpoint.diskserver.protocol import CREATE, WRITE, DiskOp, Hello, Request, Status
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.log.diskserver.protocol import CREATE, WRITE, DiskOp, Hello, Request, Status
 from syncpoint.testing.simulation.planted_protocol import no_epoch_check
 from syncpoint.testing.simulation.simulated_disks import DiskFarm, SimDiskServer
 

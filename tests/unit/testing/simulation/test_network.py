@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
-from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
-from syncpoint.transport.calls import Call, Unary
+from syncpoint.wire.transport.calls import Call, Unary
 
 
 def in_loop(work: Any) -> Any:

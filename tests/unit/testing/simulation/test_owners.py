@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.simulation.loop import ProcessLoop, run_in_loop
 from syncpoint.testing.simulation.nodes import SimPublisher
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_threads import SimLock, SimThreads, in_sim_thread, pause
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_pubsub.offsets import Offsets, SourceRange
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.pipeline_calls import GapFound
 from syncpoint.testing.simulation.pipeline_history import PipelineHistory, SeekSpan

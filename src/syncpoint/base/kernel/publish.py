@@ -1,0 +1,353 @@
+"""PublishRequest bytes in, batch payload and PublishResponse bytes out, in one pass over the messages.
+
+Place: called once per Publish by the publish forwarder, which then appends the payload to storage and answers with
+the response.
+Promises: a message is stored as the client sent it, byte by byte, with message_id and publish_time appended: in
+protobuf a later field wins, and sub-messages merge field by field, so seconds and nanos are both always written. All
+rules of the API that concern single messages are checked here (limits: `model.limits`). What passes can be parsed by
+any client.
+What is left to the caller: the topic's existence, schemas, flow control, and the clock.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from syncpoint.base.model import limits
+
+from .errors import Invalid, Malformed
+
+if not cython.compiled:
+    from ._bytes import (
+        Field,
+        ReadPtr,
+        WritePtr,
+        array_ptr,
+        as_bytes,
+        copy,
+        cut,
+        finished,
+        new_buffer,
+        put32,
+        put_varint,
+        read_field,
+        read_ptr,
+        same,
+        utf8_ok,
+        write_ptr,
+    )
+    from .lifetimes import is_name, span_ms
+    from .schedules import due_ns, is_schedule
+
+_REQUEST_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_REQUEST_BYTES_MAX)
+_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_MESSAGES_MAX)
+_ATTRIBUTES_MAX = cython.declare(cython.int, limits.MESSAGE_ATTRIBUTES_MAX)
+_KEY_MAX = cython.declare(cython.Py_ssize_t, limits.ATTRIBUTE_KEY_BYTES_MAX)
+_VALUE_MAX = cython.declare(cython.Py_ssize_t, limits.ATTRIBUTE_VALUE_BYTES_MAX)
+_ORDERING_KEY_MAX = cython.declare(cython.Py_ssize_t, limits.ORDERING_KEY_BYTES_MAX)
+_OFFSET_END = 10**12
+
+# What can be wrong with a message: (field below messages[i], problem), by number; 0 is "nothing", 1 is Malformed.
+_PROBLEMS: list = [
+    ("", ""),
+    ("", "malformed"),
+    ("", "Some messages are empty"),
+    (".attributes", f"more than {limits.MESSAGE_ATTRIBUTES_MAX} attributes"),
+    (".attributes", "key is empty"),
+    (".attributes", f"key is longer than {limits.ATTRIBUTE_KEY_BYTES_MAX} bytes"),
+    (".attributes", f"value is longer than {limits.ATTRIBUTE_VALUE_BYTES_MAX} bytes"),
+    (".attributes", "key must not start with goog"),
+    (".attributes", "is not valid UTF-8"),
+    (".ordering_key", f"is longer than {limits.ORDERING_KEY_BYTES_MAX} bytes"),
+    (".ordering_key", "is not valid UTF-8"),
+    (".ordering_key", "all messages of a request must specify the same ordering key"),
+    (".message_id", "is not valid UTF-8"),
+    (".attributes", "sys.TimeToLive is not a span of time above 0, as [days.]hours:minutes[:seconds[.fraction]]"),
+    (".attributes", "sys.ScheduledEnqueueTimeUtc is not a time as RFC 3339 has it, such as 2026-11-23T18:00:00Z"),
+]
+MARK_TTL = 1  # what reserved attributes ask for: some message has a time to live,
+MARK_SCHEDULED = 2  # or a time to be published at
+_PROBLEM_MASK = cython.declare(cython.int, 255)  # in the answers below marks stand above the problem
+_MARKS_SHIFT = cython.declare(cython.int, 8)
+_TTL_FOUND = cython.declare(cython.int, 1 << 8)
+_SCHEDULE_FOUND = cython.declare(cython.int, 2 << 8)
+_TTL_SIZE = cython.declare(cython.Py_ssize_t, 14)  # of the names of reserved attributes: most keys are no call away
+_SCHEDULE_SIZE = cython.declare(cython.Py_ssize_t, 27)
+_GOOG: bytes = b"googclient_"
+
+
+def topic_of(request: object) -> bytes:
+    """Field 1 of a request, the topic (or the subscription, in requests that name one there); b"" if absent.
+
+    Raises Malformed.
+    """
+    data: bytes = as_bytes(request)
+    p: ReadPtr = read_ptr(data)
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t = 0
+    stop: cython.Py_ssize_t = 0
+    field: Field
+    while at < end:
+        field = read_field(p, at, end)
+        if field.number == 0:
+            raise Malformed("the request is no protobuf message")
+        if field.number == 1 and field.wire == 2:
+            start = field.start
+            stop = field.stop
+            if not utf8_ok(p, start, stop):
+                raise Malformed("the request's name is not valid UTF-8")
+        at = field.stop
+    return cut(p, start, stop)
+
+
+def scan(
+    request: object,
+    prefix: bytes,
+    first_offset: int,
+    seconds: int,
+    nanos: int,
+    room: cython.Py_ssize_t = 0,
+    added: cython.int = 0,
+) -> tuple:
+    """Check a PublishRequest, number its messages, and write what is stored and what is answered.
+
+    Message ids are `prefix` and the offset in 12 digits, counted from `first_offset`; `seconds` and `nanos` since the
+    epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key, marks): data bytes
+    is the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry, marks are the bits
+    of what their reserved attributes ask for (`MARK_TTL`). `room`: bytes that the request may have beyond the limit,
+    because they were added on the way; `added`: attributes that every message may have beyond it, for the same reason.
+    Raises Malformed, or Invalid for a broken rule; ValueError for a prefix, offset or time out of range.
+    """
+    data: bytes = as_bytes(request)
+    p: ReadPtr = read_ptr(data)
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t = 0
+    total: cython.Py_ssize_t = 0
+    field: Field
+    if end > _REQUEST_MAX + room:
+        raise Invalid("request", "request_size is too large")
+    while at < end:
+        field = read_field(p, at, end)
+        if field.number == 0:
+            raise Malformed("the request is no PublishRequest")
+        if field.number == 2 and field.wire == 2:
+            count += 1
+            total += field.stop - field.start
+        at = field.stop
+    if count == 0:
+        raise Invalid("messages", "No messages to publish")
+    if count > _MESSAGES_MAX:
+        raise Invalid("messages", "Too many messages to publish")
+
+    stamp: bytearray = _stamp(prefix, first_offset, count, seconds, nanos)
+    s: WritePtr = array_ptr(stamp)
+    stamp_size: cython.Py_ssize_t = len(stamp)
+    id_size: cython.Py_ssize_t = s[1]
+    payload = new_buffer(total + count * (4 + stamp_size))
+    response = new_buffer(count * (2 + id_size))
+    out: WritePtr = write_ptr(payload)
+    answer: WritePtr = write_ptr(response)
+    o: cython.Py_ssize_t = 0
+    a: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    digit: cython.Py_ssize_t
+    problem: cython.int
+    found: cython.int
+    marks: cython.int = 0
+    key_start: cython.Py_ssize_t = 0
+    key_stop: cython.Py_ssize_t = 0
+    at = 0
+    while at < end:
+        field = read_field(p, at, end)
+        at = field.stop
+        if field.number != 2 or field.wire != 2:
+            continue
+        if index == 0:
+            key_start = _ordering_key(p, field.start, field.stop)
+            key_stop = key_start + _ordering_key_size(p, field.start, field.stop)
+        found = _problem(p, field.start, field.stop, key_start, key_stop, _ATTRIBUTES_MAX + added)
+        problem = found & _PROBLEM_MASK
+        marks |= found >> _MARKS_SHIFT
+        if problem != 0:
+            raise _refusal(problem, index)
+        size = field.stop - field.start
+        put32(out, o, size + stamp_size)
+        copy(out, o + 4, p, field.start, size)
+        o += 4 + size
+        copy(out, o, s, 0, stamp_size)
+        o += stamp_size
+        answer[a] = 0x0A
+        copy(answer, a + 1, s, 1, 1 + id_size)
+        a += 2 + id_size
+        index += 1
+        if index < count:  # the next id: count up in decimal where it stands
+            digit = 1 + id_size
+            while s[digit] == 57:
+                s[digit] = 48
+                digit -= 1
+            s[digit] += 1
+    return count, finished(payload), finished(response), total, cut(p, key_start, key_stop), marks
+
+
+def _stamp(prefix: bytes, first_offset: int, count: int, seconds: int, nanos: int) -> bytearray:
+    """What is appended to each message: message_id (field 3) of the first, and publish_time (field 4)."""
+    if not 0 <= first_offset <= _OFFSET_END - count or len(prefix) > 64:
+        raise ValueError("prefix or offset out of range")
+    if not 0 <= seconds < 1 << 62 or not 0 <= nanos < 1_000_000_000:
+        raise ValueError("time out of range")
+    time: bytearray = bytearray(20)
+    size: cython.Py_ssize_t
+    time[0] = 0x08
+    size = put_varint(array_ptr(time), 1, seconds)
+    time[size] = 0x10
+    size = put_varint(array_ptr(time), size + 1, nanos)
+    return bytearray(
+        b"\x1a" + bytes((len(prefix) + 12,)) + prefix + b"%012d" % first_offset + bytes((0x22, size)) + time[:size]
+    )
+
+
+def _refusal(problem: int, index: int) -> Exception:
+    if problem == 1:
+        return Malformed(f"messages[{index}] is no PubsubMessage")
+    field, text = _PROBLEMS[problem]
+    return Invalid(f"messages[{index}]{field}", text)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _ordering_key(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the ordering key of a message starts (anywhere if there is none, its size is 0 then)."""
+    field: Field
+    start: cython.Py_ssize_t = at
+    while at < stop:
+        field = read_field(p, at, stop)
+        if field.number == 5 and field.wire == 2:
+            start = field.start
+        at = field.stop
+    return start
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _ordering_key_size(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    field: Field
+    size: cython.Py_ssize_t = 0
+    while at < stop:
+        field = read_field(p, at, stop)
+        if field.number == 5 and field.wire == 2:
+            size = field.stop - field.start
+        at = field.stop
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _problem(
+    p: ReadPtr,
+    at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    key_start: cython.Py_ssize_t,
+    key_stop: cython.Py_ssize_t,
+    attributes_max: cython.int,
+) -> cython.int:
+    """What is wrong with a message whose ordering key must equal p[key_start:key_stop]; 0 if nothing. Above that, by
+    `_MARKS_SHIFT`, the marks of its attributes.
+    """
+    field: Field
+    data_size: cython.Py_ssize_t = 0
+    attributes: cython.int = 0
+    own_start: cython.Py_ssize_t = at
+    own_size: cython.Py_ssize_t = 0
+    problem: cython.int
+    marks: cython.int = 0
+    while at < stop:
+        field = read_field(p, at, stop)
+        if field.number == 0:
+            return 1
+        at = field.stop
+        if field.wire != 2:
+            continue
+        if field.number == 1:
+            data_size = field.stop - field.start
+        elif field.number == 2:
+            attributes += 1
+            problem = _attribute_problem(p, field.start, field.stop)
+            if problem != 0:
+                if problem & _PROBLEM_MASK:
+                    return problem
+                marks |= problem
+        elif field.number == 5:
+            own_start = field.start
+            own_size = field.stop - field.start
+            if own_size > _ORDERING_KEY_MAX:
+                return 9
+            if not utf8_ok(p, field.start, field.stop):
+                return 10
+        elif field.number == 3:
+            if not utf8_ok(p, field.start, field.stop):
+                return 12
+        elif field.number == 4 and not _is_message(p, field.start, field.stop):
+            return 1
+    if attributes > attributes_max:
+        return 3
+    if data_size == 0 and attributes == 0:
+        return 2
+    if own_size != key_stop - key_start or (own_size > 0 and not same(p, own_start, p, key_start, own_size)):
+        return 11
+    return marks
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _attribute_problem(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
+    """What is wrong with one entry of the attributes; 0 if nothing. A mark if it is a reserved one."""
+    field: Field
+    key_start: cython.Py_ssize_t = at
+    key_size: cython.Py_ssize_t = 0
+    value_start: cython.Py_ssize_t = at
+    value_stop: cython.Py_ssize_t = at
+    while at < stop:
+        field = read_field(p, at, stop)
+        if field.number == 0:
+            return 1
+        at = field.stop
+        if field.wire != 2 or field.number > 2:
+            continue
+        if field.number == 1:
+            key_start = field.start
+            key_size = field.stop - field.start
+            if key_size > _KEY_MAX:
+                return 5
+        else:
+            value_start = field.start
+            value_stop = field.stop
+            if value_stop - value_start > _VALUE_MAX:
+                return 6
+        if not utf8_ok(p, field.start, field.stop):
+            return 8
+    if key_size == 0:
+        return 4
+    if key_size >= 4 and same(p, key_start, read_ptr(_GOOG), 0, 4):
+        if key_size < 11 or not same(p, key_start, read_ptr(_GOOG), 0, 11):
+            return 7
+    if key_size == _TTL_SIZE and is_name(p, key_start, key_size):
+        return _TTL_FOUND if span_ms(p, value_start, value_stop) > 0 else 13
+    if key_size == _SCHEDULE_SIZE and is_schedule(p, key_start, key_size):
+        return _SCHEDULE_FOUND if due_ns(p, value_start, value_stop) > 0 else 14
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _is_message(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
+    """Whether the bytes are fields from end to end."""
+    field: Field
+    while at < stop:
+        field = read_field(p, at, stop)
+        if field.number == 0:
+            return False
+        at = field.stop
+    return True

@@ -1,0 +1,115 @@
+"""Link: the Serve stream to one publish forwarder, opened again whenever it is lost; the driver under a peer.
+
+Leaves to `peers`: everything that is said on it. A new stream takes a new connection, so one that is silent without
+being closed does not stand in the way.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.broker.subscribe.peers import Peer
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport.network import AnyChannel, AnyStream, Network
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = (0.05, 1.0)  # before the next attempt: at first, and at most
+
+
+class ServeLink:
+    """A `peers.PeerTransport`. Made on the running loop; `connect(network)` is what a `Gatherer` wants."""
+
+    def __init__(self, network: Network, address: str, peer: Peer) -> None:
+        self._network, self._address, self._peer = network, address, peer
+        self._outbox: deque[bytes] = deque()
+        self._more = asyncio.Event()
+        self._stream: AnyStream | None = None
+        self._tasks = Tasks()
+        self._serving = self._tasks.start(self._run())
+
+    def send(self, message: bytes) -> None:
+        """See `peers.PeerTransport`."""
+        if self._stream is not None:
+            self._outbox.append(message)
+            self._more.set()
+
+    def reset(self) -> None:
+        """See `peers.PeerTransport`."""
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def close(self) -> None:
+        """See `peers.PeerTransport`. What was sent before still leaves if it can leave now."""
+        self._serving.cancel()
+
+    async def closed(self) -> None:
+        """Wait until nothing of it runs any more."""
+        await self._tasks.ended()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        wait_s = AGAIN_S[0]
+        while True:
+            channel = self._network.channel(self._address)
+            try:
+                if await self._serve(channel):
+                    wait_s = AGAIN_S[0]
+            finally:
+                self._tasks.start(channel.close())
+            self._peer.lost()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, AGAIN_S[1])
+
+    async def _serve(self, channel: AnyChannel) -> bool:
+        """One stream, until it is over. True if it was of use: something was received on it, and it was the newest."""
+        any_received = False
+        try:
+            self._stream = stream = channel.stream(methods.CHAINS.Serve)
+        except SyncpointError as error:
+            log.debug("publish forwarder at %s: %s", self._address, error)
+            return False
+        self._outbox.clear()
+        writer = asyncio.get_running_loop().create_task(self._write(stream))
+        try:
+            self._peer.began()
+            while (data := await stream.receive()) is not None:
+                self._peer.received(data)
+                any_received = any_received or self._peer.up
+        except SyncpointError as error:
+            log.log(
+                logging.INFO if any_received else logging.DEBUG, "publish forwarder at %s: %s", self._address, error
+            )
+        except asyncio.CancelledError:
+            await self._flush(stream)
+            raise
+        except Exception:
+            log.exception("what the publish forwarder at %s said cannot be taken in; connecting anew", self._address)
+        finally:
+            self._stream = None
+            writer.cancel()
+            stream.cancel()
+        return any_received
+
+    async def _write(self, stream: AnyStream) -> None:
+        try:
+            while True:
+                while self._outbox:
+                    await stream.send(self._outbox.popleft())
+                self._more.clear()
+                await self._more.wait()
+        except SyncpointError:
+            return  # whoever reads learns it, too
+
+    async def _flush(self, stream: AnyStream) -> None:
+        """Send what is left, so that the other side learns of a farewell; it may be in no state to."""
+        try:
+            async with asyncio.timeout(AGAIN_S[0]):
+                while self._outbox:
+                    await stream.send(self._outbox.popleft())
+                await stream.end()
+        except (SyncpointError, TimeoutError):
+            return

@@ -1,0 +1,156 @@
+"""Source reader: messages of one subscription's sources, as far as they may be delivered from here.
+
+Place: between the publish side and who lends. An answer that comes after its question became void, by a seek, another
+grant, or doubt about it, is not used. What could not be read is tried again later; what came back before, to another
+forwarder perhaps, goes on with its count and its rest.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from syncpoint.base.model.delivery import Batch, Fetched, attempts_of, freshness_of, passed_over
+from syncpoint.base.model.errors import ResourceExhausted, Unavailable
+from syncpoint.broker.subscribe.aging import Aging
+from syncpoint.broker.subscribe.fetch import CREDIT_BYTES, FetchCursor
+from syncpoint.broker.subscribe.lease import LeaseManager
+from syncpoint.broker.subscribe.ordering import Identity
+from syncpoint.broker.subscribe.passed import PassedOver
+from syncpoint.broker.subscribe.retry import OffsetRun, rest_s
+from syncpoint.broker.subscribe.rule_batches import JUDGED_S, RuleBatches
+from syncpoint.broker.subscribe.rule_work import Judged
+from syncpoint.broker.subscribe.shared_state import SharedState
+from syncpoint.broker.subscribe.subscription_sources import SubscriptionSources
+from syncpoint.catalog.metadata.entity_options import lanes_before
+
+Reply = Callable[[Sequence[Batch] | Exception], None]
+
+
+class SourceReader:
+    """See the module. `sources` says whose turn it is."""
+
+    def __init__(self, state: SharedState, leases: LeaseManager) -> None:
+        lanes = None if state.rules is None else tuple(state.rules)
+        before = lanes_before(state.record.options)
+        self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered, lanes=lanes, before=before)
+        self.rules = RuleBatches(state, leases)
+        self.passed = PassedOver()
+        self.aging = Aging(state, leases.letters)
+        self.resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
+        self._state, self._leases = state, leases
+        self._closed = False
+
+    def fetch(self, source: int, begin: int, end: int, reply: Reply, *, some: bool = False) -> None:
+        """Ask for unacknowledged messages of `[begin, end)`; about a credit's worth comes at most. `some`: the first
+        of them will do.
+        """
+        state, voids = self._state, self._leases.voids
+        void = voids.get(source, 0)
+
+        def answer(batches: Sequence[Batch] | Exception, judged: Judged | None = None) -> None:
+            if state.strict:
+                state.publish.check_grants(state.record.incarnation)
+            if self._closed:
+                return
+            if void != voids.get(source, 0):
+                reply(())
+            elif state.strict and (state.doubted() or not self.sources.holds(source)):
+                reply(Unavailable("whether the source is still granted here is in doubt"))
+            elif isinstance(batches, Exception):
+                reply(batches)
+            elif state.rules is None and not isinstance(batches, Fetched):
+                reply(batches)  # nothing to change: the common case, at once
+            elif self._leases.letters.is_full(batches):
+                reply(Unavailable("Messages whose time to live is over are being moved first."))
+            elif not self.rules.elsewhere(batches, end, partial(finished, batches), some=some, judged=judged):
+                try:
+                    out = self._leases.letters.taken_out(batches)
+                    left = self.rules.applied(out, end, some=some, judged=judged)
+                except ResourceExhausted as error:
+                    reply(error)
+                    return
+                reply(self.aging.judged(left))
+
+        def finished(batches: Sequence[Batch], found: Judged | Exception) -> None:
+            if isinstance(found, Exception):
+                answer(found)
+            else:
+                answer(batches, found)
+
+        state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
+
+    def read_on(self, cursor: FetchCursor) -> None:
+        """Ask for more of a source, if that is wanted now."""
+        if cursor.wants_more and self._state.now() < cursor.not_before:
+            self._state.stalled = True
+        elif cursor.wants_more:
+            cursor.asking = True
+            end = cursor.begin + CREDIT_BYTES
+            self.fetch(cursor.source, cursor.begin, end, partial(self._read, cursor), some=True)
+
+    def _read(self, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
+        if isinstance(batches, Exception):
+            cursor.failed(self._state.now())
+            self._state.stalled = True  # unknown: a later tick asks again
+            return
+        for begin, end in passed_over(batches):
+            self.pass_over(OffsetRun(cursor.source, begin, end, 1), batches)
+        if attempts_of(batches):
+            batches = self._resume(cursor.source, batches)
+        cursor.received(batches)
+        if self.rules.late:
+            cursor.not_before = self._state.now() + JUDGED_S
+            self._state.stalled = True
+        if isinstance(batches, Fetched):
+            self.aging.note(batches)
+        # What comes after a source that is drained may begin; and one of which something came while this answer was on
+        # its way is asked again.
+        if batches or cursor.drained or cursor.wants_more:
+            self._state.wake()
+
+    def grow_old(self) -> None:
+        """Something that was read ahead may have run out."""
+        for cursor in self.sources.cursors():
+            if cursor.batches:
+                cursor.batches = deque(self.aging.aged(cursor.batches))
+
+    def pass_over(self, run: OffsetRun, batches: Sequence[Batch]) -> None:
+        """What of a run could not be read is tried again later. Whatever its keys were, they go on without it."""
+        passed = passed_over(batches)
+        if passed or self.passed:
+            self.passed.answered(run, passed, self._state.now())
+
+    def _resume(self, source: int, batches: Sequence[Batch]) -> list[Batch]:
+        """Of messages that came back before, to another forwarder perhaps: go on with their counts and rests. They take
+        the way of those that come back here; where keys are kept in order, once their turn has come. Rests are kept as
+        times of a wall clock, which may have been wrong: none is longer than the policy asks for after that count.
+        """
+        now, redelivery, ordered = self._state.now(), self._leases.redelivery, self._leases.order is not None
+        skips = [bytearray(one.skip or bytes((one.end - one.first_offset + 7) // 8)) for one in batches]
+        for run in attempts_of(batches):
+            rest = min(run.rest_ms / 1000, rest_s(self._state.record.retry, run.times))
+            for batch, skip in zip(batches, skips, strict=True):
+                for offset in range(max(run.begin, batch.begin), min(run.end, batch.end)):
+                    index = offset - batch.first_offset
+                    if batch.source != source or skip[index >> 3] >> (index & 7) & 1:
+                        continue
+                    at = now + rest if rest else None
+                    redelivery.attempts[source, offset] = max(run.times, redelivery.attempts.get((source, offset), 0))
+                    if ordered:
+                        self.resuming[source, offset] = at
+                    else:
+                        skip[index >> 3] |= 1 << (index & 7)
+                        redelivery.add(source, offset, at=at)
+        out = (one._replace(skip=bytes(skip)) for one, skip in zip(batches, skips, strict=True))
+        return Fetched(out, freshness=freshness_of(batches))
+
+    def forget(self, source: int) -> None:
+        """The source's grant is over: what was to be tried again, or to rest, is nobody's business here any more."""
+        self.passed.forget_source(source)
+        for identity in [one for one in self.resuming if one[0] == source]:
+            del self.resuming[identity]
+
+    def close(self) -> None:
+        """Answers that are under way are void, and what was read."""
+        self._closed = True
+        self.sources.clear()

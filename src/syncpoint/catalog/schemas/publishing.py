@@ -1,0 +1,207 @@
+"""Messages on their way into a topic with a schema: each checked, and marked with the revision that it fits.
+
+Place: called with the bytes of a PublishRequest before anything of it is stored or sealed, only where the topic has a
+schema; other topics pay one comparison for a request.
+Promise: a request in which one message fits no revision is refused as a whole. A message keeps all it was
+sent with, unknown fields included; the three attributes follow it, and in protobuf a later entry of a map wins, so
+nobody can claim another revision.
+Revisions are tried from the newest to the oldest of the topic's range.
+Leaves to the kernel: every rule about messages that marking does not touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.base.model import varint
+from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, not_a
+from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.base.model.names import project_of
+from syncpoint.base.runtime.child_processes import Apart, at_once
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import Topic, TopicSchema
+from syncpoint.catalog.schemas.errors import Mismatch
+from syncpoint.catalog.schemas.limits import (
+    BINARY_BYTES_AT_ONCE,
+    BUSY_BYTES_AT_ONCE,
+    CHECKED_BYTES_MAX,
+    DEFINITION_BYTES_AT_ONCE,
+    JSON_BYTES_AT_ONCE,
+)
+from syncpoint.catalog.schemas.stored import definition_value, find_schema, validator_of
+from syncpoint.catalog.schemas.validators import Encoding, Validator
+from syncpoint.wire.protobuf.messages import pubsub
+
+NAME: Final = "googclient_schemaname"
+REVISION: Final = "googclient_schemarevisionid"
+ENCODING: Final = "googclient_schemaencoding"
+ATTRIBUTES_ADDED: Final = 3
+"""To each message. They do not count among the attributes that a message may have."""
+OWN_ATTRIBUTES_ADDED: Final = 15
+"""By which the service itself says of a message where it comes from: of a dead letter, see `subscribe.dead_letter`, of
+one that was published again, made by a rule or forwarded, and under which id it was scheduled."""
+ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
+"""What marking adds to a request at most."""
+
+
+class TriedRevision(NamedTuple):
+    """A revision that messages may fit: its definition as it is stored, and the attributes of messages that do."""
+
+    definition: bytes
+    marks: bytes
+
+
+class SchemaGate:
+    """Checks requests against the schemas of a catalog; large ones `apart`."""
+
+    def __init__(self, catalog: Catalog, apart: Apart = at_once) -> None:
+        self._catalog, self.apart = catalog, apart
+        self.checked = self.refused = 0  # requests
+
+    def is_large(self, topic: Topic, request: bytes | memoryview) -> bool:
+        """Whether checking a request would hold the event loop for long."""
+        if topic.schema is None:
+            return False
+        if self.apart.busy and len(request) > BUSY_BYTES_AT_ONCE:
+            return True
+        return _is_large(len(request), self._choices(topic.schema), topic.schema.encoding)
+
+    def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
+        """The request with every message checked and marked; as it came where the topic has no schema. Raises
+        `InvalidArgument`, and `NotFound` when the schema is deleted.
+        """
+        if topic.schema is None:
+            return request
+        self.checked += 1
+        try:
+            _check_size(request)
+            choices = self._choices(topic.schema)
+            with self.apart.here(project_of(topic.name)):
+                return mark(bytes(request), choices, topic.schema.encoding)
+        except SyncpointError:
+            self.refused += 1
+            raise
+
+    async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
+        """The same; a large request is checked by another process in the meantime. Raises `Unavailable`, too."""
+        bounds = topic.schema
+        if bounds is None:
+            return request
+        self.checked += 1
+        try:
+            _check_size(request)
+            choices = self._choices(bounds)
+            project = project_of(topic.name)
+            if self.is_large(topic, request):
+                return await self.apart(partial(mark, request, choices, bounds.encoding), project)
+            with self.apart.here(project):
+                return mark(request, choices, bounds.encoding)
+        except SyncpointError:
+            self.refused += 1
+            raise
+
+    def _choices(self, bounds: TopicSchema) -> list[TriedRevision]:
+        """The newest first."""
+        schema = find_schema(self._catalog, bounds.name)
+        if schema is None or schema.uid != bounds.uid:
+            raise NotFound(bounds.name, "Schema associated with topic deleted.")
+        choices = [
+            TriedRevision(
+                definition_value(self._catalog, schema.name, revision.id),
+                _marks(schema.name, revision.id, Encoding(bounds.encoding)),
+            )
+            for revision in schema.within(bounds)
+        ]
+        if not choices:
+            raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
+        return choices
+
+
+def _check_size(request: bytes | memoryview) -> None:
+    if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+        raise InvalidArgument("request", "request_size is too large")
+
+
+def _is_large(size: int, choices: Sequence[TriedRevision], encoding: int) -> bool:
+    bound = JSON_BYTES_AT_ONCE if encoding == Encoding.JSON else BINARY_BYTES_AT_ONCE
+    return size * len(choices) > bound or any(len(one.definition) > DEFINITION_BYTES_AT_ONCE for one in choices)
+
+
+def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> bytes:
+    """The request with every message checked and marked. Raises `InvalidArgument`.
+
+    Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what the
+    kernel could no longer refuse is refused here, in its words.
+    """
+    try:
+        parsed = pubsub.PublishRequest.FromString(request)
+    except DecodeError:
+        raise not_a("PublishRequest") from None
+    if not parsed.messages:
+        raise InvalidArgument("messages", "No messages to publish")
+    if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
+        raise InvalidArgument("messages", "Too many messages to publish")
+    tried = [(validator_of(one.definition), one.marks) for one in choices]
+    left = CHECKED_BYTES_MAX
+    pieces: list[bytes] = []
+    for index, message in enumerate(parsed.messages):
+        if not message.data and not message.attributes:
+            raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
+        if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
+            raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
+        marks = None
+        for validator, marks_of in tried:
+            left -= len(message.data)
+            if left < 0:
+                raise InvalidArgument("messages", "They have too many bytes for the number of revisions to try")
+            if _fits(validator, message.data, encoding):
+                marks = marks_of
+                break
+        if marks is None:
+            # With one text, as the real service has it: what is wrong differs from revision to revision.
+            error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
+            error.field = f"messages[{index}].data"
+            raise error
+        body = message.SerializeToString() + marks
+        pieces += (b"\x12", varint.encode(len(body)), body)
+    del parsed.messages[:]
+    return b"".join((parsed.SerializeToString(), *pieces))
+
+
+def check_definition(value: bytes) -> None:
+    """Raise `InvalidArgument` for a definition, as it would be stored, that is not legal."""
+    validator_of(value)
+
+
+def check_follows(value: bytes, older: bytes) -> None:
+    """Raise `InvalidArgument` for a definition that may not be the revision after another one."""
+    validator_of(value).check_follows(validator_of(older))
+
+
+def check_fits(value: bytes, data: bytes, encoding: int) -> None:
+    """Raise `Mismatch` for a message that does not fit a definition."""
+    try:
+        validator_of(value).check(data, Encoding(encoding))
+    except MemoryError:
+        raise Mismatch("it is too large when it is read") from None
+
+
+def _fits(validator: Validator, data: bytes, encoding: int) -> bool:
+    try:
+        validator.check(data, Encoding(encoding))
+    except (Mismatch, MemoryError):
+        return False
+    return True
+
+
+def _marks(name: str, revision: str, encoding: Encoding) -> bytes:
+    """The attributes as entries of the map, field 2 of a PubsubMessage."""
+    entries: list[bytes] = []
+    for key, value in ((NAME, name), (REVISION, revision), (ENCODING, encoding.name)):
+        entry = pubsub.PubsubMessage.AttributesEntry(key=key, value=value).SerializeToString()
+        entries += (b"\x12", varint.encode(len(entry)), entry)
+    return b"".join(entries)

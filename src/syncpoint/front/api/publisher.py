@@ -1,0 +1,44 @@
+"""Publisher.Publish on raw bytes.
+
+Place: where a message comes in. The request goes to the publish forwarder as it came; nothing is decoded here, unless
+the topic has a schema or transforms. The answer is sent when the messages are persisted.
+"""
+
+from collections.abc import Callable
+
+from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.message_preparation import MessagePreparation
+from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.prepared_publishes import PreparedPublishes
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport.calls import Call, Methods, Unary
+
+NotePublisher = Callable[[Call, str], None]
+"""Called about once a second for each connection and topic, see `ConnectedClients.note_publisher`."""
+
+
+class PublisherService:
+    """The data-plane method of google.pubsub.v1.Publisher."""
+
+    def __init__(self, forwarder: PublishForwarder, preparation: MessagePreparation) -> None:
+        self._intake = forwarder.intake
+        self.note_publisher: NotePublisher = lambda call, topic: None
+        self.prepared = PreparedPublishes(preparation, self._intake.topic_of, self._intake.publish)
+
+    def methods(self) -> Methods:
+        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
+
+    def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
+        """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at
+        once."""
+        topic = self._intake.topic_of(request)
+        if call.noted.get(topic.name, 0.0) <= call.began and origin is PublishOrigin.CLIENT:
+            self.note_publisher(call, topic.name)
+        if (topic.plain or not topic.stamp) and not self.prepared.order.lines:
+            self._intake.publish(call, topic, request, origin)
+        else:
+            self.prepared.take(call, topic, request, origin)
+
+    async def stop(self) -> None:
+        """Leave nothing behind."""
+        await self.prepared.stop()

@@ -1,0 +1,70 @@
+"""Receipts: which disks hold a message.
+
+Place: a part of syncpoint.admin.v1, mounted by `server_admin`; the chain that has the message reads each copy of it,
+see `storage.receipts`.
+Promise: a receipt is about the very message with this id, and of now. Who cannot be asked is never taken for a no: if
+the chain that may have the message does not answer, neither do we.
+"""
+
+from __future__ import annotations
+
+from syncpoint.base.model.errors import NotFound, Unavailable
+from syncpoint.base.model.identity import parse_message_id
+from syncpoint.front.api.options_admin import Handlers, OptionsAdmin, admin_table
+from syncpoint.front.api.peek_admin import AskingChains
+from syncpoint.wire.protobuf.messages import admin, internal, pubsub
+from syncpoint.wire.transport.calls import Methods
+
+
+class ReceiptAdmin:
+    """This method on messages; `methods()` serves it on bytes."""
+
+    def __init__(self, options: OptionsAdmin, asking: AskingChains) -> None:
+        self._options, self._asking = options, asking
+
+    def methods(self) -> Methods:
+        """The method table."""
+        table: Handlers = {"GetReceipt": self.get_receipt}
+        return admin_table(self._options.control, table)
+
+    async def get_receipt(self, request: admin.GetReceiptRequest) -> admin.Receipt:
+        """GetReceipt. Raises `NotFound` for a message that is not stored, `Unavailable` where nobody can say."""
+        topic = self._options.topic(request.topic).incarnation
+        _, source, offset = parse_message_id(request.message_id)
+        chains, unknown = await self._asking.chains(topic)
+        chain = next((one.chain for one in chains if any(has.source == source for has in one.sources)), None)
+        if chain is None and unknown:
+            raise Unavailable(f"Whether the message is stored is not known now: {'; '.join(unknown)}.")
+        found = internal.ReceiptResponse()
+        if chain is not None and await self._is_there(chain, topic, source, offset, request.message_id):
+            asked = internal.ReceiptRequest(topic=topic, source=source, offset=offset)
+            found = await self._asking.receipt(chain, asked)
+        if not found.copies or chain is None:
+            raise NotFound(
+                request.message_id,
+                "The topic holds no message of this id: it was never published here, or everybody who was to have it"
+                f" has, and it is deleted (resource={request.message_id}).",
+            )
+        answer = admin.Receipt(
+            message_id=request.message_id,
+            chain=chain,
+            log=found.log,
+            position=found.position,
+            entry_bytes=found.bytes,
+            suffices=found.suffices,
+            needed=found.needed,
+            copies=[
+                admin.DiskCopy(disk=one.folder, state=admin.DiskCopy.State.Value(one.state.upper()), reason=one.reason)
+                for one in found.copies
+            ],
+        )
+        answer.publish_time.FromNanoseconds(found.time_ns)
+        return answer
+
+    async def _is_there(self, chain: int, topic: int, source: int, offset: int, message_id: str) -> bool:
+        """Whether the message in this place has this id; one that no disk has in good order passes for it."""
+        asked = internal.PeekRequest(topic=topic, source=source, begin=offset, messages_max=1)
+        peeked = await self._asking.peek(chain, asked)
+        if not peeked.messages or peeked.messages[0].place != offset:
+            return bool(peeked.unreadable)
+        return str(pubsub.PubsubMessage.FromString(peeked.messages[0].message).message_id) == message_id

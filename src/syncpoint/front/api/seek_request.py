@@ -1,0 +1,100 @@
+"""Subscriber.Seek: to a time, or to a snapshot of the subscription's topic; and what it would change.
+
+Place: Seek is a method of the Subscriber; PreviewSeek a part of syncpoint.admin.v1, mounted by `server_admin`.
+Promise: a preview is refused as the seek would be. What cannot be counted is in `unknown`, never 0.
+"""
+
+from typing import NamedTuple, Protocol
+
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.base.model.names import parse_snapshot, parse_subscription
+from syncpoint.catalog.metadata.records import SeekTarget, Subscription
+from syncpoint.cluster.control.plane import ControlPlane, bounded_time_ns, is_creating
+from syncpoint.front.api.catalog_retries import checked_again
+from syncpoint.front.api.options_admin import Handlers, admin_table
+from syncpoint.front.api.validate import nanoseconds_of
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, internal, pubsub
+from syncpoint.wire.protobuf.serving import served
+from syncpoint.wire.transport.calls import Methods
+
+
+class AskingAboutSeeks(Protocol):
+    """See `server_admin.Asking`."""
+
+    async def seek_changes(
+        self, topic: int, seek: internal.ForeseenSeek
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
+        """What a seek would change in each chain of a topic, and what could not be found out."""
+        ...
+
+
+class _AskedSeek(NamedTuple):
+    record: Subscription
+    target: SeekTarget
+
+
+def seek_methods(control: ControlPlane) -> Methods:
+    """The method table of Seek."""
+
+    async def seek(asked: pubsub.SeekRequest) -> pubsub.SeekResponse:
+        record, target = _checked(control, asked)
+        await control.seek(record, time_ns=target.time_ns, snapshot=target.snapshot)
+        return pubsub.SeekResponse()
+
+    return served({methods.SUBSCRIBER.Seek: checked_again(control, seek)}, fair=True)
+
+
+class SeekAdmin:
+    """PreviewSeek on messages; `methods()` serves it on bytes."""
+
+    def __init__(self, control: ControlPlane, asking: AskingAboutSeeks) -> None:
+        self._control, self._asking = control, asking
+
+    def methods(self) -> Methods:
+        """The method table."""
+        table: Handlers = {"PreviewSeek": self.preview_seek}
+        return admin_table(self._control, table)
+
+    async def preview_seek(self, request: admin.PreviewSeekRequest) -> admin.SeekPreview:
+        """PreviewSeek: added up over all chains of the topic."""
+        record, target = _checked(self._control, request)
+        foreseen = internal.ForeseenSeek(
+            subscription=record.incarnation, time_ns=target.time_ns, snapshot=target.snapshot
+        )
+        chains, unknown = await self._asking.seek_changes(record.topic_incarnation, foreseen)
+        answer = admin.SeekPreview(unknown=unknown)
+        for one in chains:
+            if not one.HasField("seek"):
+                answer.unknown.append(
+                    f"chain {one.chain}: its process is of an older version, which does not count this"
+                )
+            elif one.seek.unknown:
+                answer.unknown.append(f"chain {one.chain}: {one.seek.unknown}")
+            else:
+                answer.backlog_messages += one.seek.unacknowledged
+                answer.returning_messages += one.seek.returning
+                answer.acknowledged_messages += one.seek.acknowledged
+        return answer
+
+
+def _checked(control: ControlPlane, asked: pubsub.SeekRequest | admin.PreviewSeekRequest) -> _AskedSeek:
+    """Raises what a seek is refused with."""
+    name = parse_subscription(asked.subscription)
+    record = control.catalog.subscription(name)
+    if record is None:
+        raise NotFound(name)
+    if record.detached:
+        raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+    match asked.WhichOneof("target"):
+        case "time":
+            return _AskedSeek(record, SeekTarget(time_ns=bounded_time_ns(nanoseconds_of(asked, "time"))))
+        case "snapshot":
+            snapshot = control.catalog.snapshot(parse_snapshot(asked.snapshot))
+            if snapshot is None or is_creating(snapshot):
+                raise NotFound(asked.snapshot)
+            if snapshot.topic_incarnation != record.topic_incarnation:
+                raise FailedPrecondition("The snapshot belongs to another topic than the subscription.")
+            return _AskedSeek(record, SeekTarget(snapshot=snapshot.incarnation))
+        case _:
+            raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")

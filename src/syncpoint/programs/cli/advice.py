@@ -1,0 +1,265 @@
+"""What to do about a failure: the second line under an error.
+
+Place: under `errors`. Promise: it follows the command that failed and what it spoke to, not the code alone; where
+nothing certain can be said there is none. Every command it names exists (a test looks each of them up).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from syncpoint.base.model.errors import Code
+from syncpoint.base.model.names import NAME_RULE
+
+CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
+_BOUNDS = "Correct the value; `syncpoint {command} --help` names the form, docs/limits.md the bounds."
+
+SERVER = {
+    Code.INVALID_ARGUMENT: _BOUNDS,
+    Code.OUT_OF_RANGE: _BOUNDS,
+    Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
+    Code.UNAVAILABLE: "The server at {endpoint} cannot do this now; try again. `syncpoint doctor` says more.",
+    Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
+    Code.PERMISSION_DENIED: "You need a role that allows this; `syncpoint iam roles` lists them.",
+    Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are: give --credentials FILE.",
+    Code.INTERNAL: "This is a fault of the server; its output says more. Please report it.",
+    Code.UNKNOWN: "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it.",
+    Code.ABORTED: "Another change came first; try again.",
+    Code.CANCELLED: "Try again.",
+    Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
+}
+"""Of any call to the server at the endpoint in force."""
+
+UNAVAILABLE = (
+    (
+        r"(.* does not answer: )?No connection to ",
+        "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
+        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
+        "--tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
+    ),
+    (
+        r"(.* does not answer: )?The connection was closed: frame of \d+ bytes",
+        "What listens at {endpoint} does not speak gRPC: it may be another program, or a port of Syncpoint that is not "
+        "for clients. `syncpoint doctor` finds more.",
+    ),
+    (
+        r"(.* does not answer: )?The (connection|channel|stream) (was|is) ",
+        "There was no answer: what listens at {endpoint} ended the connection. It may have stopped, or serve TLS, "
+        "which needs --tls-ca, and --tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
+    ),
+    (
+        r".*(log cannot be written|outcome is unknown|disks)",
+        "The server at {endpoint} runs, and its disks do not take this: `syncpoint disks list` says which and why.",
+    ),
+    (
+        r".*\b([Ff]orwarder|[Cc]hain|[Rr]egions?|owner)\b",
+        "The cluster at {endpoint} runs; who would do this is not there now, and another one takes over within "
+        "seconds where there is one. Try again; `syncpoint cluster status` shows who is down.",
+    ),
+)
+"""What an UNAVAILABLE says from its beginning, and what to do: the server is looked for only where none was reached."""
+
+RESOURCES = {
+    Code.NOT_FOUND: (
+        "Check the name and the project ({project}); `syncpoint {group} list{elsewhere}` shows what there is."
+    ),
+    Code.ALREADY_EXISTS: "`syncpoint {group} describe {name}` shows it, `syncpoint {group} update {name}` changes it.",
+    Code.FAILED_PRECONDITION: (
+        "`syncpoint {group} describe {name}` shows in which state it is; this needs another one."
+    ),
+}
+"""Of topics, subscriptions, snapshots and schemas that the failure names."""
+
+SCHEMA_EXISTS = (
+    "`syncpoint schemas describe {name}` shows it, `syncpoint schemas commit {name}` gives it a new revision."
+)
+
+SAID = (
+    (
+        r"Invalid data in message: Message failed schema validation",
+        "`syncpoint topics describe` names the topic's schema; `syncpoint schemas validate-message` says what does "
+        "not fit.",
+    ),
+    (
+        r"Schema associated with topic deleted",
+        "`syncpoint topics update` gives the topic another one with --schema, or none with --clear-schema-settings.",
+    ),
+    (
+        r"Quota exceeded for quota metric",
+        "The operator sets quotas in the file of `syncpoint serve --auth`; docs/security.md names them.",
+    ),
+    (r"Invalid schema", "docs/api.md says what a schema and its messages may have."),
+    (
+        r"messages\[\d+\]: Message transform failed",
+        "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
+    ),
+    (
+        r"Invalid (label key|value of label)",
+        "Keys and values of labels have at most 63 lowercase letters, digits, - and _; a key begins with a letter.",
+    ),
+    (
+        r"The value for (default_)?ttl is too (small.* minimum value is 1s|large)",
+        "A time to live has 1s to 3650d; docs/service-bus.md says more.",
+    ),
+    (
+        r"The value for ttl is too small",
+        "A subscription lives from 1d on without use, and not less than its --message-retention-duration (7d).",
+    ),
+    (
+        r"Resource not found \(resource=[^/\s]+@",
+        "`syncpoint iam accounts list` shows a project's service accounts, `syncpoint iam accounts create` makes one.",
+    ),
+    (r"Resource already exists in the project \(resource=[^/\s]+@", "`syncpoint iam accounts list` shows it."),
+    (
+        r".* holds neither a token nor the key of a service account",
+        "Such a key file is written by `syncpoint iam accounts keys create`, or by `syncpoint iam init` for an owner.",
+    ),
+    (
+        r"The topic is suspended for sending",
+        "`syncpoint topics update {name} --resume` has it take messages again.",
+    ),
+    (
+        r"Its messages are forwarded to ",
+        "`syncpoint subscriptions create NAME --topic {name}` receives there;"
+        " `subscriptions update --clear-forward` ends it.",
+    ),
+    (
+        r"\S+ is a queue, which has exactly one subscription",
+        "`syncpoint subscriptions pull {name}` receives from that one; for more, create a topic.",
+    ),
+    (r"\S+ is a queue: its topic and its subscription", "`syncpoint queues delete {name}` deletes both."),
+    (r"There is no queue ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
+    (
+        r"\S+ has no dead-letter policy",
+        "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` gives it one.",
+    ),
+    (
+        r"Resource not found \(resource=[^)]*/rules/",
+        "`syncpoint rules list --subscription {name}` shows those there are.",
+    ),
+    (
+        r"Resource already exists in the project \(resource=[^)]*/rules/",
+        "`syncpoint rules list --subscription {name}` shows it, `syncpoint rules update` puts another in its place.",
+    ),
+    (
+        r"rule\.(sql|action|correlation|parameters)\b",
+        "docs/service-bus.md describes the language; `syncpoint rules test --filter ... --explain` tries a rule.",
+    ),
+    (r"filter: ", "docs/api.md describes the language of filters."),
+    (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
+    (
+        r"No address is configured for ",
+        "`syncpoint serve --model` says where models are, in a cluster `models` of cluster.yaml.",
+    ),
+    (
+        r"Invalid push endpoint given",
+        "Endpoints are https, at public addresses; `syncpoint serve --push-network` opens others, in a cluster "
+        "`push.networks` of cluster.yaml.",
+    ),
+    (
+        r"This method is not supported for this subscription type",
+        "`syncpoint subscriptions describe` shows where its messages go; `syncpoint subscriptions modify-push-config` "
+        "with --push-endpoint '' has a pushed one pulled.",
+    ),
+)
+"""What a message says from its beginning, and what to do, whatever its code."""
+
+COMMANDS = {
+    ("cursors", Code.NOT_FOUND): "Check the name and the project ({project}); `syncpoint cursors list` shows them.",
+    ("drain", Code.NOT_FOUND): "`syncpoint cluster status` shows which processes there are.",
+    ("undrain", Code.NOT_FOUND): "`syncpoint drain`, without a name, lists what is drained.",
+    ("constraints", Code.NOT_FOUND): "`syncpoint constraints list` shows what there is.",
+    ("constraints", Code.ALREADY_EXISTS): (
+        "`syncpoint constraints list` shows it; `syncpoint constraints delete` takes it away, to create another."
+    ),
+    ("rules", Code.ALREADY_EXISTS): (
+        "`syncpoint rules list` shows it: a `create` that ended in UNAVAILABLE may have made it, and then all is done. "
+        "`syncpoint rules update` changes it."
+    ),
+    ("archive", Code.NOT_FOUND): (
+        "Check the name and the project ({project}); `syncpoint topics list{elsewhere}` shows what there is."
+    ),
+}
+"""Of one group's calls to the server."""
+
+NAMES = f"{NAME_RULE}; in full: {{full}}."
+_INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
+_RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots|schemas)/([^/\s)\].:;,]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFailed:
+    """What failed. `called`: the command had begun to speak to the server at `endpoint`."""
+
+    code: Code
+    message: str
+    command: tuple[str, ...] = ()
+    called: bool = False
+    endpoint: str = ""
+    project: str = ""
+    about_settings: bool = False  # the message is about cluster.yaml
+    missing: str = ""  # the permission that the caller has not, and on what
+
+
+def advice(failed: CheckFailed) -> str:
+    """The second line; empty where none is certain."""
+    if failed.about_settings:
+        return "docs/operations.md explains every key of cluster.yaml."
+    found = _found(failed)
+    return found.format(**_words(failed)) if found else ""
+
+
+def _found(failed: CheckFailed) -> str:
+    group = failed.command[0] if failed.command else ""
+    if _INVALID_NAME.match(failed.message):
+        return NAMES
+    for pattern, text in SAID:
+        if re.match(pattern, failed.message):
+            return text
+    if not failed.called:
+        return ""
+    if failed.missing:
+        return "You need {missing}; `syncpoint iam roles` lists the roles that hold it, an owner grants them."
+    if failed.code is Code.UNIMPLEMENTED:
+        return _not_served(failed, group)
+    if (group, failed.code) in COMMANDS:
+        return COMMANDS[group, failed.code]
+    if failed.code is Code.UNAVAILABLE:
+        said = (text for pattern, text in UNAVAILABLE if re.match(pattern, failed.message))
+        return next(said, SERVER[failed.code])
+    if failed.code in RESOURCES:
+        about = _RESOURCE.search(failed.message)
+        if about and about[2] == "schemas" and failed.code is Code.ALREADY_EXISTS:
+            return SCHEMA_EXISTS
+        return RESOURCES[failed.code] if about else ""
+    return SERVER.get(failed.code, "")
+
+
+def _not_served(failed: CheckFailed, group: str) -> str:
+    if "is not implemented" not in failed.message:
+        return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it."
+    if group in CLUSTERS_ONLY:
+        return "Only clusters know this; {endpoint} is a single server."
+    from syncpoint.wire.protobuf import methods  # not with every command
+
+    if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER)):
+        return "The server is of a version that does not serve data pipelines."
+    return "Syncpoint does not serve this yet; docs/api.md says what it serves."
+
+
+def _words(failed: CheckFailed) -> dict[str, str]:
+    about = _RESOURCE.search(failed.message)
+    bad = _INVALID_NAME.match(failed.message)
+    project = failed.project or "not set"
+    group = failed.command[0] if failed.command else ""
+    return {
+        "command": " ".join(failed.command),
+        "group": about[2] if about else group,
+        "name": about[3] if about else "NAME",
+        "project": about[1] if about else project,
+        "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
+        "endpoint": failed.endpoint,
+        "missing": failed.missing,
+        "full": f"projects/PROJECT/{bad[1]}/NAME" if bad and bad[1] != "projects" else "projects/NAME",
+    }

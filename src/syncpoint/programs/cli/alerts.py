@@ -1,0 +1,158 @@
+"""`syncpoint alerts`: what fires, who looks after it, and what is to be kept quiet.
+
+Place: calls of syncpoint.admin.v1.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.group()
+def alerts() -> None:
+    """List, acknowledge and silence alerts."""
+
+
+@alerts.command("list")
+@with_settings
+def list_(settings: Settings) -> None:
+    """List alerts that fire. The exit code is 1 where nobody has acknowledged a page.
+
+    \b
+    Example:
+      syncpoint alerts list
+    """
+    found = _listed(settings, resolved=0)
+    if any(one.state == 1 and one.severity == 2 and not one.silenced for one in found):
+        raise click.exceptions.Exit(1)
+
+
+@alerts.command()
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Show at most this many.")
+@with_settings
+def history(settings: Settings, limit: int) -> None:
+    """List alerts that fire, and the newest of those that are over, with all that happened.
+
+    \b
+    Example:
+      syncpoint alerts history --limit 10
+    """
+    for one in _listed(settings, resolved=limit):
+        if settings.format != "json":
+            said(f"{one.alert} {one.rule}:")
+            for event in one.events:
+                said(f"  {_clock(event.time)}  {event.text}")
+
+
+@alerts.command()
+@click.argument("alerts", nargs=-1, required=True, metavar="ALERT...")
+@click.option("--by", default="", help="Who is handling them [your name on this machine].")
+@click.option("--comment", default="", help="A note: the cause, or what was done.")
+@with_settings
+def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> None:
+    """Acknowledge alerts: you look after them, and they go on to nobody else.
+
+    \b
+    Example:
+      syncpoint alerts ack 5f0c9a1be2d4
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        for alert in alerts:
+            request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser(), comment=comment)
+            found = client.call("Admin.AcknowledgeAlert", request)
+            said(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
+
+
+@alerts.command()
+@click.argument("rule")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only alerts that have this label.")
+@click.option("--for", "duration", required=True, metavar="TIME", help="How long, such as 30m or 4h.")
+@click.option("--comment", default="", help="Why.")
+@with_settings
+def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: str, comment: str) -> None:
+    """Notify nobody of alerts of a rule (* stands for any letters) for a while. They are listed all the same.
+
+    \b
+    Example:
+      syncpoint alerts silence 'Disk*' --label chain=0 --for 2h --comment "new disks"
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    asked = admin.Silence(rule=rule, by=getpass.getuser(), comment=comment)
+    for text in labels:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--label {text}: give NAME=VALUE.")
+        asked.labels[name] = value
+    asked.end_time.FromSeconds(int(time.time() + seconds(duration)))
+    with settings.client() as client:
+        made = client.call("Admin.CreateSilence", admin.CreateSilenceRequest(silence=asked))
+    said(f"Silence {made.silence} until {_clock(made.end_time)}; `syncpoint alerts unsilence {made.silence}` ends it.")
+
+
+@alerts.command()
+@click.argument("silence_name", metavar="SILENCE")
+@with_settings
+def unsilence(settings: Settings, silence_name: str) -> None:
+    """End a silence.
+
+    \b
+    Example:
+      syncpoint alerts unsilence 5f0c9a1be2d4
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        client.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
+    said(f"Silence {silence_name} is over.")
+
+
+def seconds(duration: str) -> float:
+    """Of a time such as 30m. Raises `click.UsageError`."""
+    found = re.fullmatch(r"([0-9]+)([smhd])", duration)
+    if found is None:
+        raise click.UsageError(f"--for {duration}: give a time such as 30m, 4h or 2d.")
+    return float(int(found[1]) * _UNITS_S[found[2]])
+
+
+def _listed(settings: Settings, *, resolved: int) -> Sequence[Any]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        request = admin.ListAlertsRequest(resolved=bool(resolved), page_size=resolved)
+        found: Sequence[Any] = client.call("Admin.ListAlerts", request).alerts
+    if settings.format == "json":
+        print_json([as_dict(one) for one in found])
+    elif not found:
+        said("No alert fires.")
+    else:
+        rows = [
+            [one.alert, one.rule, _state(one), _clock(one.start_time), one.acknowledged_by or "-", one.summary]
+            for one in found
+        ]
+        print_table(["ALERT", "RULE", "STATE", "SINCE", "BY", "SUMMARY"], rows)
+    return found
+
+
+def _state(alert: Any) -> str:
+    from syncpoint.wire.protobuf.messages import admin
+
+    state = str(admin.Alert.State.Name(alert.state)).lower()
+    return f"{state}, silenced" if alert.silenced else state
+
+
+def _clock(at: Any) -> str:
+    return f"{at.ToDatetime():%Y-%m-%d %H:%M:%S}Z"

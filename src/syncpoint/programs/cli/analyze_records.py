@@ -1,0 +1,131 @@
+"""`syncpoint analyze deliveries` and `syncpoint analyze slis`: what a topic's delivery records show.
+
+Place: commands of the group in `analyze`; the work is `analytics`, on a local Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from syncpoint.base.model.names import short_id
+from syncpoint.programs.cli.analyze import APP, analyze, plain, plot_option, plotter
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import print_json, print_table, progress_bar, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
+from syncpoint.programs.cli.values import DurationType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syncpoint.programs.analytics.delivery_reconciliation import DeliveryReconciliation
+
+
+@analyze.command()
+@click.argument("topic")
+@click.option(
+    "--grace", type=DurationType(), default="60s", show_default=True,
+    help="How late a message may arrive and still count as in order.",
+)  # fmt: skip
+@master_option
+@with_settings
+def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: str) -> None:
+    """Say whether each message of TOPIC was kept, and delivered and acknowledged as it should be.
+
+    The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Its log and its records are
+    read, and compared message by message. Exit code 1 when anything is lost, there twice, never delivered, delivered
+    after its acknowledgement, and so on; each such message is named, with the hop it happened on.
+    """
+    from syncpoint.programs.analytics.delivery_reconciliation import reconcile_deliveries
+    from syncpoint.programs.analytics.recorded_topic import recorded_topic
+
+    settings.called = True  # by the work, through clients of its own
+    recorded = recorded_topic(server_of(settings), settings.name("topics", topic))
+    with local_spark(APP, master) as spark, progress_bar("reconciling", "tasks") as progress:
+        found = reconcile_deliveries(spark, recorded, progress, grace_s=grace[0] + grace[1] / 1e9)
+    if settings.format == "json":
+        print_json(plain(asdict(found)))
+    else:
+        _print_reconciled(found)
+    if not found.clean:
+        raise Problem(
+            f"{sum(found.counts.values()):,} messages of {short_id(found.topic)} are not as they should be.",
+            "`--format json` names up to 1,000 of each kind; `syncpoint trace MESSAGE_ID` shows the path of one.",
+        )
+
+
+def _print_reconciled(found: DeliveryReconciliation) -> None:
+    print_table(
+        ["TOPIC", "STORED", "RECORDED", *(kind.upper() for kind, number in found.counts.items() if number), "NOT KNOWN",
+         "GONE"],
+        [[short_id(found.topic), *(f"{number:,}" for number in (
+            found.stored, found.recorded, *(one for one in found.counts.values() if one), found.unknown, found.gone))]],
+    )  # fmt: skip
+    click.echo()
+    print_table(
+        ["SUBSCRIPTION", "DELIVERED", "ACKNOWLEDGED", "LEFT OUT", "WAITING"],
+        [
+            [short_id(one.subscription), f"{one.delivered:,}", f"{one.acknowledged:,}", f"{one.over:,}",
+             f"{one.waiting:,}"]
+            for one in found.subscriptions
+        ],
+    )  # fmt: skip
+    if found.anomalies:
+        click.echo()
+        print_table(
+            ["KIND", "HOP", "MESSAGE ID", "SUBSCRIPTION"],
+            [[one.kind, one.hop, one.message_id, one.subscription.rpartition("/")[2]] for one in found.anomalies[:50]],
+        )
+    for gap in found.gaps:
+        said(f"Not known: {gap.sentence}.")
+
+
+@analyze.command()
+@click.argument("topic")
+@click.option(
+    "--target",
+    type=DurationType(),
+    default="1s",
+    show_default=True,
+    help="Deliveries within this time count as on time.",
+)
+@plot_option
+@master_option
+@with_settings
+def slis(settings: Settings, topic: str, target: tuple[int, int], plot: Path | None, master: str) -> None:
+    """Say how long messages of TOPIC took, and how many were in time, by subscription and day.
+
+    From the publish to the first delivery; of the topic itself, to where a message was persisted. The topic must be
+    recorded (`syncpoint topics update TOPIC --records-topic RECORDS`).
+    """
+    from syncpoint.programs.analytics.delivery_slis import delivery_slis
+    from syncpoint.programs.analytics.recorded_topic import recorded_topic
+
+    settings.called = True
+    draw = plotter(plot)
+    recorded = recorded_topic(server_of(settings), settings.name("topics", topic))
+    with local_spark(APP, master) as spark, progress_bar("measuring", "tasks") as progress:
+        found = delivery_slis(spark, recorded, progress, target_s=target[0] + target[1] / 1e9)
+    if settings.format == "json":
+        print_json(plain(asdict(found)))
+    else:
+        print_table(
+            ["DAY", "SUBSCRIPTION", "MESSAGES", "P50", "P95", "P99", "MAX", f"WITHIN {found.target_ms / 1000:g} S",
+             "AGAIN", "ACKNOWLEDGED", "AFTER", "DEAD LETTERS"],
+            [
+                [
+                    one.day, one.subscription.rpartition("/")[2] or "(persisted)", f"{one.messages:,}",
+                    *(f"{ms:,.1f} ms" for ms in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)),
+                    f"{one.within:.3%}",
+                    *((f"{one.again:,}", f"{one.acknowledged:,}",
+                       "" if one.acknowledged_ms is None else f"{one.acknowledged_ms:,.1f} ms",
+                       f"{one.dead_lettered:,}") if one.subscription else ("", "", "", "")),
+                ]
+                for one in found.rows
+            ],
+        )  # fmt: skip
+    if draw is not None:
+        draw("slis", found)

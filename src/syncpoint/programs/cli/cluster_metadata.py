@@ -1,0 +1,207 @@
+"""`syncpoint cluster backup`, `restore`, `finalize` and `import`: what an operator does to a cluster's metadata.
+
+Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.import_folder`; the store is the cluster's own,
+started for the time of the command where it does not run.
+Promise: a command that cannot do all of its work says so and leaves what it found, or says how to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from syncpoint.programs.cli.cluster import folder_option, shape_options
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import count, said
+
+if TYPE_CHECKING:
+    from syncpoint.catalog.metadata.backup import Restored
+    from syncpoint.catalog.metadata.store_client import SharedStore
+    from syncpoint.node.cluster.local import LocalCluster
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def _with_metadata(folder: Path) -> Iterator[LocalCluster]:
+    """The cluster with its store running; what was started for it ends with the command."""
+    from syncpoint.node.cluster.local import LocalCluster
+
+    made = LocalCluster(folder)
+    started = made.up_metadata()
+    try:
+        yield made
+    finally:
+        for name in started:
+            made.stop(name)
+
+
+def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -> _T:
+    """Do something in the cluster's metadata."""
+    from syncpoint.catalog.metadata.contract import StoreError
+    from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
+
+    async def run() -> _T:
+        store = await ClusterEnvironment().metadata(made.settings())
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except StoreError as error:
+        raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
+
+
+@click.command()
+@folder_option
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def backup(folder: Path, file: Path) -> None:
+    """Write the cluster's metadata to FILE, while everybody goes on. The messages are on the disks.
+
+    \b
+    Example:
+      syncpoint cluster backup --dir /tmp/demo demo.backup
+    """
+    from syncpoint.base.runtime.clock import SystemClock
+    from syncpoint.catalog.metadata.backup import read_backup, take_backup, write_file
+
+    with _with_metadata(folder) as made:
+        data = _in_store(made, lambda store: take_backup(store, SystemClock()))
+    found = read_backup(data)
+    write_file(file, data)
+    said(f"{count(len(found.items), 'key')} at revision {found.revision} are in {file}.")
+
+
+@click.command()
+@folder_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Restore even if FILE is from another cluster.")
+def restore(folder: Path, file: Path, force: bool) -> None:
+    """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
+
+    Refused when FILE is of another cluster. What was there before is kept in a file beside cluster.yaml.
+
+    The disks may be newer than the file: no id is given twice. What was created after the backup (topics,
+    subscriptions) is unknown afterwards; messages of such topics are kept, see `syncpoint cluster orphans`.
+
+    \b
+    Example:
+      syncpoint cluster down --dir /tmp/demo
+      syncpoint cluster restore --dir /tmp/demo demo.backup
+      syncpoint cluster up --dir /tmp/demo
+    """
+    from syncpoint.base.model.errors import FailedPrecondition
+    from syncpoint.base.runtime.clock import SystemClock
+    from syncpoint.base.runtime.random import SystemRandom
+    from syncpoint.catalog.metadata import backup as backups
+    from syncpoint.catalog.metadata.backup_origin import differences
+
+    try:
+        found = backups.read_backup(file.read_bytes())
+    except backups.Damaged as error:
+        raise Problem(f"{file}: {error}", "Nothing was changed; take another backup file.") from error
+    with _with_metadata(folder) as made:
+        name, kept = made.settings().name, folder / time.strftime("replaced-%Y%m%dT%H%M%SZ.backup", time.gmtime())
+
+        async def work(store: SharedStore) -> Restored:
+            await backups.refuse_members(store)
+            other = await differences(store, found, name)
+            if other and not force:
+                raise Problem(
+                    f"nothing was restored: {file} is not a backup of this cluster: {'; '.join(other)}",
+                    "Take another file; --force restores this one all the same.",
+                )
+            before = await backups.take_backup(store, SystemClock())
+            if backups.read_backup(before).items:
+                backups.write_file(kept, before)
+                said(f"What was there is kept in {kept}.")
+            return await backups.restore(store, found, SystemRandom(), SystemClock())
+
+        try:
+            done = _in_store(made, work)
+        except FailedPrecondition as error:
+            raise Problem(
+                f"nothing was restored: {error.message}",
+                f"`syncpoint cluster down --dir {folder}` stops them; a process that was killed counts as living for"
+                " some seconds more.",
+            ) from error
+    said(f"{count(done.keys, 'key')} restored, {count(done.removed, 'other key')} removed.")
+    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
+    said(f"`syncpoint cluster orphans list --dir {folder}` shows messages of topics that are newer than the backup.")
+
+
+@click.command()
+@folder_option
+def finalize(folder: Path) -> None:
+    """Let the cluster write the newest format of this version, once every process has been upgraded.
+
+    Until then processes of the version before may come back; afterwards they are refused. Refused while a member is too
+    old.
+
+    \b
+    Example:
+      syncpoint cluster finalize --dir /tmp/demo
+    """
+    from syncpoint.base.model.errors import FailedPrecondition
+    from syncpoint.node.cluster import formats
+
+    with _with_metadata(folder) as made:
+        try:
+            before, now = _in_store(made, lambda store: formats.finalize(store, formats.THIS))
+        except FailedPrecondition as error:
+            raise Problem(f"nothing was finalized: {error.message}") from error
+    said(f"The cluster writes format {now}." if now > before else f"The cluster writes format {now} already.")
+
+
+@click.command("import")
+@folder_option
+@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--disk",
+    "node_disks",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A disk folder of the node, as given to `serve` [default: disk-1 in DATA].",
+)
+@shape_options
+def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numbers: Any) -> None:
+    """Take over DATA, the folder of a stopped `syncpoint serve`, into a new cluster.
+
+    The folder becomes a chain of the cluster: topics, subscriptions, snapshots, messages with their ids, cursors and
+    epochs are what they were. Its files are moved, so a disk of the cluster must be on the same file system. The
+    cluster must not have been started before. The numbers are for a folder that has no cluster yet. A command that was
+    broken off is given again.
+
+    \b
+    Example:
+      syncpoint cluster import --dir /tmp/demo ~/syncpoint-data
+      syncpoint cluster up --dir /tmp/demo
+    """
+    from syncpoint.base.model.errors import SyncpointError
+    from syncpoint.catalog.metadata.contract import StoreError
+    from syncpoint.node.cluster import import_folder as imports
+    from syncpoint.node.cluster.local import LocalCluster, Shape
+    from syncpoint.node.note import cluster_note
+
+    LocalCluster(folder).create(Shape(**numbers))
+    with _with_metadata(folder) as made:
+        try:
+            done = imports.import_folder(made, data, list(node_disks) or [data / "disk-1"])
+        except (SyncpointError, StoreError) as error:
+            where = f"{data} is as it was" if cluster_note(data) is None else "No message is lost"
+            raise Problem(f"nothing was imported: {error}", f"{where}; correct this and try again.") from error
+    if done is None:
+        said(f"All of {data} is taken over.")
+    else:
+        found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
+        named = ", ".join(count(*one) for one in found)
+        said(f"{named} and all messages are taken over from {data}: they are chain {done.chain}.")
+    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

@@ -1,0 +1,58 @@
+"""`syncpoint cluster restart`: all processes of a cluster on this machine, one after another, unnoticed.
+
+Place: over `node.cluster.rolling`.
+Promise: it stops at the first process that does not come back as it was. Processes that somebody else supervises are
+left to them: a command that ended them could not start them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.cluster import cluster_at, place_options
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.names import processes
+from syncpoint.programs.cli.output import said
+
+
+@click.command()
+@place_options
+@click.argument("process", nargs=-1, metavar="[PROCESS|ROLE]...", shell_complete=processes())
+def restart(process: tuple[str, ...], **place: Any) -> None:
+    """Restart processes that `cluster up` started, one after another, each politely; none named: all of them.
+
+    The next one is stopped only when the one before listens again and all is as it was. Processes that a supervisor
+    started (systemd, Kubernetes) are restarted by it: one after another, each when `cluster status` exits with 0 again.
+
+    \b
+    Examples:
+      syncpoint cluster restart --dir /tmp/demo proxy
+      syncpoint cluster restart --dir /tmp/demo storage-c1 router
+    """
+    from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+    from syncpoint.node.cluster import rolling
+
+    made = cluster_at(**place)
+    try:
+        names = rolling.chosen(made.settings, process)
+    except InvalidArgument as error:
+        raise click.UsageError(error.message) from error
+    strangers = [name for name in names if made.local is None or not made.local.started(name)]
+    if strangers or made.local is None:
+        raise Problem(
+            f"{', '.join(strangers) or 'its processes'}: not started by `syncpoint cluster up`",
+            "Nothing was stopped. Whatever supervises them restarts them, one after another: the next one when "
+            "`syncpoint cluster status` of this cluster exits with 0 again.",
+        )
+    look = f"syncpoint cluster status --config {made.shown_as}"
+    try:
+        rolling.restart(made.local, names, said)
+    except (Unavailable, FailedPrecondition) as error:
+        raise Problem(
+            error.message,
+            f"The processes after it were left alone. `{look}` shows what is wrong; "
+            f"`syncpoint cluster up --dir {made.local.folder}` starts what does not run.",
+        ) from error
+    said(f"Restarted: {', '.join(names)}.")

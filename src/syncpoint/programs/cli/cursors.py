@@ -1,0 +1,72 @@
+"""`syncpoint cursors ...`: named readers of topics, and what is kept for them.
+
+Place: the operator's side of the command line; each command is a call of syncpoint.pipeline.v1.LogReader. A cursor is
+made by the first call of its reader, so there is no command for that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+HEADINGS = ("NAME", "TOPIC", "LAG", "LAG BYTES", "LOST", "USED")
+
+
+@click.group()
+def cursors() -> None:
+    """Named readers of topics, such as data pipelines: how far behind they are, and what is kept for them."""
+
+
+@cursors.command("list")
+@click.option("--topic", help="Only those of this topic.")
+@with_settings
+def list_all(settings: Settings, topic: str | None) -> None:
+    """List the cursors of a project, or of a topic.
+
+    LAG counts messages that a cursor has not passed, LAG BYTES is an estimate of their size. LOST counts messages that
+    were deleted before it had read them.
+    """
+    from syncpoint.wire.protobuf.messages import pipeline
+
+    if topic:
+        request = pipeline.ListCursorsRequest(topic=settings.name("topics", topic))
+    else:
+        request = pipeline.ListCursorsRequest(project=f"projects/{settings.project}")
+    with settings.client() as client:
+        found = list(client.call("LogReader.ListCursors", request).cursors)
+    if settings.format == "json":
+        print_json([as_dict(one) for one in found])
+    else:
+        print_table(HEADINGS, [_row(one) for one in found])
+
+
+def _row(cursor: Any) -> tuple[str, ...]:
+    lost = sum(one.end - one.begin for one in cursor.lost)
+    used = cursor.used.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")
+    return cursor.name, cursor.topic, str(cursor.lag_messages), str(cursor.lag_bytes), str(lost), used
+
+
+@cursors.command()
+@click.argument("cursor", nargs=-1, required=True)
+@click.option("--topic", required=True, help="The topic that is read.")
+@with_settings
+def delete(settings: Settings, cursor: tuple[str, ...], topic: str) -> None:
+    """Delete one or more cursors of a topic; messages kept only for them go.
+
+    A reader that comes back begins a new cursor where it stands; what was deleted in the meantime is lost to it.
+
+    \b
+    Example:
+      syncpoint cursors delete nightly-export --topic orders
+    """
+    from syncpoint.wire.protobuf.messages import pipeline
+
+    with settings.client() as client:
+        for name in cursor:
+            request = pipeline.DeleteCursorRequest(topic=settings.name("topics", topic), name=name)
+            client.call("LogReader.DeleteCursor", request)
+            said(f"Deleted cursor [{name}].")

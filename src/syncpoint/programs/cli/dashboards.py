@@ -1,0 +1,43 @@
+"""`syncpoint dashboards`: dashboards for Grafana, made from the families and indicators of this version.
+
+Place: asks no server.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from syncpoint.programs.cli.output import count, said
+
+
+@click.group()
+def dashboards() -> None:
+    """Make dashboards for Grafana."""
+
+
+@dashboards.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option(
+    "--monitor",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The monitor's file, for its objectives [the built-in ones].",
+)
+def export(folder: Path, monitor: Path | None) -> None:
+    """Write dashboards as JSON files that Grafana imports or provisions; they ask Prometheus.
+
+    \b
+    Example:
+      syncpoint dashboards export /etc/grafana/dashboards
+    """
+    from syncpoint.watch.monitor.grafana_dashboards import dashboards as made
+    from syncpoint.watch.monitor.monitor_settings import defaults, load_monitor
+
+    settings = defaults() if monitor is None else load_monitor(monitor)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = made(settings.objectives)
+    for name, content in written.items():
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    said(f"{count(len(written), 'dashboard')} in {folder}.")

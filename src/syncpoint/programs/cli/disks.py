@@ -1,0 +1,105 @@
+"""`syncpoint disks list`: how the disks of the running server, or of a cluster, are.
+
+Place: the operator's side of the command line; a call of syncpoint.admin.v1.Admin.
+Promise: exit code 1 when a disk has failed or is damaged, so that a script need not read the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import count, print_message, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+DAMAGED_ADVICE = (
+    "What is damaged is kept, passed over, and tried again in case it can be read some day; the rest is delivered. "
+    "`syncpoint log verify`, while the server is stopped, names every place. Of three disks a damaged one is repaired "
+    "from the others."
+)
+
+
+@click.group()
+def disks() -> None:
+    """Show the state of the server's disks."""
+
+
+@disks.command("list")
+@with_settings
+def list_all(settings: Settings) -> None:
+    """List the disks: state, position, free space, and what each still misses."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        answer = client.call("Admin.ListDisks", admin.ListDisksRequest())
+    if settings.format == "json":
+        print_message(answer, "json")
+    else:
+        rows = [
+            (
+                disk.path,
+                _state(disk),
+                _position(disk),
+                f"{disk.under_replicated:,}",
+                f"{disk.damaged:,}",
+                gigabytes(disk.free_bytes) if disk.HasField("free_bytes") else "unknown",
+                _incarnation(disk),
+                disk.reason,
+            )
+            for disk in answer.disks
+        ]
+        print_table(["DISK", "STATE", "POSITION", "MISSING", "DAMAGED", "FREE", "INCARNATION", "REASON"], rows)
+        for who in answer.unknown:
+            said(f"unknown: {who}")
+    failed = [f"{disk.path} ({_state(disk)})" for disk in answer.disks if _state(disk) in LOST]
+    damaged = [f"{disk.path} ({disk.reason})" for disk in answer.disks if _state(disk) == "damaged"]
+    if damaged and not failed:
+        raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
+    if failed:
+        raise Problem(f"failed or away: {', '.join(failed)}", failed_advice(answer.disks))
+
+
+LOST = ("failed", "away")
+
+
+def failed_advice(found: Any) -> str:
+    """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
+    repair = "What was only away is taken again once it is back; else repair or replace {}, then restart the server"
+    if any(disk.chains and not disk.path.startswith("/") for disk in found):  # PROCESS/DISK
+        chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` shows it. "
+        mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
+        return f"{chains}{repair.format('the disk')}{mended}"
+    failed = sum(_state(disk) in LOST for disk in found)
+    if 2 * failed < len(found):
+        effect = "Publishing goes on while a majority of disks is well, as it is now. "
+        return f"{effect}{repair.format('the disk')}: it is brought up to date from the others."
+    effect = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed or away: a majority must be well. "
+    return f"{effect}{repair.format('what failed')}."
+
+
+def gigabytes(count: int) -> str:
+    """Bytes in GiB, one digit."""
+    return f"{count / 2**30:,.1f} GiB"
+
+
+def _position(disk: Any) -> str:
+    """Of a cluster's disk: of each chain on it."""
+    if not disk.chains:
+        return f"{disk.position:,}"
+    each = (f"{one.position:,}" if one.HasField("position") else "unknown" for one in disk.chains)
+    return ", ".join(f"chain {one.chain}: {position}" for one, position in zip(disk.chains, each, strict=True))
+
+
+def _incarnation(disk: Any) -> str:
+    """Of a cluster's disk: what each chain on it has drawn there."""
+    if not disk.chains:
+        return str(disk.incarnation[:8])
+    return ", ".join(f"chain {one.chain}: {one.incarnation[:8] or 'unknown'}" for one in disk.chains)
+
+
+def _state(disk: object) -> str:
+    """A disk's state as a word."""
+    descriptor = disk.DESCRIPTOR.fields_by_name["state"].enum_type  # type: ignore[attr-defined]
+    return str(descriptor.values_by_number[disk.state].name).lower()  # type: ignore[attr-defined]

@@ -1,0 +1,104 @@
+"""`syncpoint drain TARGET` and `undrain`: take a process, a cluster or a region out of service, unnoticed.
+
+Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
+Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and says in the
+meantime what is left, whenever that changes; interrupted, or when it takes too long, the drain stays in force.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.constraints import refusals_explained
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import as_dict, count, print_json, print_message, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import DurationType
+
+POLL_S = 0.5
+
+
+@click.command()
+@click.argument("target", required=False)
+@click.option("--comment", default="", help="Why; shown in the list.")
+@click.option("--wait/--no-wait", default=True, help="Return once the target is empty (the default), or immediately.")
+@click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait at most this long.")
+@with_settings
+def drain(settings: Settings, target: str | None, comment: str, wait: bool, within: tuple[int, int]) -> None:
+    """Take a process, a cluster or a region out of service. Without TARGET: list what is drained.
+
+    TARGET is the name of a process, cluster/NAME (or a zone of that name), or region/NAME. What is connected moves to
+    others without an error; nothing is lost. A drain that would leave a topic with nowhere to go is refused.
+
+    \b
+    Examples:
+      syncpoint drain publish-forwarder-2 --comment "new disks"
+      syncpoint drain region/us
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        if target is None:
+            _print_all(list(client.call("Admin.ListDrains", admin.ListDrainsRequest()).drains), settings.format)
+            return
+        with refusals_explained():
+            state = client.call("Admin.Drain", admin.DrainRequest(target=target, comment=comment))
+        said(f"Draining [{target}]: {', '.join(state.members) or 'nobody lives there'}.")
+        begun = time.monotonic()
+        end = begun + within[0]
+        shown = ""
+        while wait and (state.connections or state.chains):
+            now = f"{count(state.connections, 'connection')}, {count(state.chains, 'chain')} left"
+            if now != shown:
+                said(now)
+                shown = now
+            if time.monotonic() >= end:
+                raise Problem(
+                    f"[{target}] is not empty yet: {now}",
+                    f"The drain goes on. `syncpoint drain {target}` waits again, `syncpoint undrain {target}` ends it.",
+                )
+            time.sleep(POLL_S)
+            state = client.call("Admin.GetDrain", admin.GetDrainRequest(target=target))
+            if not state.draining:
+                raise Problem(f"The drain of [{target}] was ended by somebody else.")
+    if wait:
+        said(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
+    if settings.format == "json":
+        print_message(state, "json")
+
+
+@click.command()
+@click.argument("target")
+@with_settings
+def undrain(settings: Settings, target: str) -> None:
+    """Put a process, a cluster or a region back into service."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        state = client.call("Admin.Undrain", admin.UndrainRequest(target=target))
+    said(f"Back in service: [{target}].")
+    if settings.format == "json":
+        print_message(state, "json")
+
+
+def _print_all(drains: list[Any], form: str) -> None:
+    if form == "json":
+        print_json([as_dict(one) for one in drains])
+        return
+    print_table(
+        ["TARGET", "PROCESSES", "CONNECTIONS", "CHAINS", "SINCE", "COMMENT"],
+        [
+            [
+                one.target,
+                ", ".join(one.members),
+                f"{one.connections:,}",
+                f"{one.chains:,}",
+                as_dict(one).get("createTime", ""),
+                one.comment,
+            ]
+            for one in drains
+        ],
+    )

@@ -1,0 +1,31 @@
+"""`syncpoint env-init`: what points client libraries to the server, to be evaluated by a shell."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from syncpoint.programs.cli.output import print_json
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+
+@click.command("env-init")
+@with_settings
+def env_init(settings: Settings) -> None:
+    """Print what points client libraries to the server.
+
+    The project is part of it when one is known: by --project, by PUBSUB_PROJECT_ID, or kept by `config set`.
+
+    \b
+    Example:
+      eval "$(syncpoint env-init --project demo)"
+    """
+    found = {"PUBSUB_EMULATOR_HOST": settings.endpoint}
+    if settings.project_or_none:
+        found["PUBSUB_PROJECT_ID"] = settings.project
+    if settings.format == "json":
+        print_json(found)
+        return
+    for name, value in found.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

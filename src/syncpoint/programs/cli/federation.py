@@ -1,0 +1,203 @@
+"""`syncpoint federation`: messages move between servers, by a file.
+
+Place: the outermost room; reads the file with `federation.spec`, asks the servers, runs the supervisor.
+Promise: `validate` starts nothing; whatever is shown or logged says where secrets are, never what they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.base.model.counted import counted
+from syncpoint.base.model.errors import Code, FailedPrecondition
+from syncpoint.programs.cli.errors import EXIT_CODES, Problem
+from syncpoint.programs.cli.federation_backfill import backfill
+from syncpoint.programs.cli.federation_failover import failback, failover, standby
+from syncpoint.programs.cli.federation_file import file_argument, load_file
+from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
+from syncpoint.programs.cli.federation_plan import plan
+from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+STOP_S = 60.0
+WATCH_S = 1.0
+
+
+@click.group()
+def federation() -> None:
+    """Messages move between servers: replication and more, by a file, on Spark.
+
+    \b
+    A file that keeps the topics of one project in two servers:
+      version: 1
+      clusters:
+        eu: {endpoint: "eu.example:8085"}
+        us: {endpoint: "us.example:8085"}
+      namespaces:
+        shop: {clusters: [eu, us]}
+    """
+
+
+for _command in (plan, pause, resume, accept_gap, standby, failover, failback, backfill):
+    federation.add_command(_command)
+
+
+@federation.command()
+@file_argument
+@with_settings
+def validate(settings: Settings, file: Path) -> None:
+    """Hold a file against the schema and against itself. Asks no server."""
+    found, links = load_file(file)
+    said(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
+
+
+@federation.command()
+@file_argument
+@click.option("--once", is_flag=True, help="Copy what exists now, then exit.")
+@click.option("--quiet", is_flag=True, help="Print no table, only the log.")
+@with_settings
+def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
+    """Run the federation until Ctrl-C, SIGTERM or `federation stop`.
+
+    Spark is started when messages wait, made larger and smaller as they do, and stopped when nothing comes
+    (`runtime.idle`; `runtime.warm: true` keeps it).
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from syncpoint.programs.federation.flow_status import table
+    from syncpoint.programs.federation.metrics import Metrics
+    from syncpoint.programs.federation.sparks import make_spark
+    from syncpoint.programs.federation.state import StateFolder
+    from syncpoint.programs.federation.supervisor import Supervisor
+
+    found, links = load_file(file)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    state = StateFolder(found.runtime.state)
+    spark = make_spark(file.resolve(), found.runtime, state)
+    try:
+        state.take()
+    except FailedPrecondition as error:
+        raise Problem(
+            error.message,
+            f"`syncpoint federation status {file}` shows how far it is, `syncpoint federation stop {file}` ends it.",
+        ) from error
+    metrics = None
+    unable: dict[str, str] = {}
+    try:
+        if found.runtime.metrics:
+            metrics = Metrics()
+            host, _, port = found.runtime.metrics.rpartition(":")
+            said(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
+        console = Console(stderr=True)
+        supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: supervisor.stopping.set())
+        said(f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C ends it")
+        if quiet or not console.is_terminal:
+            unable = supervisor.run(until_done=once)
+        else:
+            with Live(console=console, refresh_per_second=2) as live:
+                supervisor.on_progress = lambda progress, shown: live.update(
+                    table(progress, state.flows(), shown, console.width, file=file)
+                )
+                unable = supervisor.run(until_done=once)
+    finally:
+        state.release(unable)
+    for line in supervisor.summary.lines(unable) if once else ():
+        said(line)
+    if once and unable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())
+        raise Problem(f"Not everything could be copied: {reasons}", f"See {state.log('job')}.")
+    said("stopped")
+
+
+@federation.command()
+@file_argument
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
+@with_settings
+def status(settings: Settings, file: Path, watch: bool) -> None:
+    """Show how far each flow is: what waits, what was copied, what was dropped or refused."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from syncpoint.programs.federation.flow_plan import absent_topics
+    from syncpoint.programs.federation.flow_status import as_dict, table
+    from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.state import StateFolder
+    from syncpoint.programs.federation.streams.stream_reports import with_reports
+
+    whole, links = load_file(file)
+    state = StateFolder(whole.runtime.state)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    with Servers() as servers:
+        silent: dict[str, str] = {}
+        absent: dict[str, str] = {}
+
+        def look() -> tuple[list[Any], dict[str, Any], Any]:
+            reported, unlisted = servers.reported_flows(links)
+            paused, flows = state.paused(), state.flows()
+            found = with_reports(servers.progress_of(reported), flows)
+            progress = [dataclasses.replace(one, paused=one.flow.name in paused) for one in found]
+            absent.clear()
+            absent.update(absent_topics(links, reported, unlisted))
+            silent.clear()
+            silent.update(unlisted)
+            for one in progress:
+                silent.update(one.silent)
+            return progress, flows, state.supervisor()
+
+        if settings.format == "json":
+            progress, flows, supervisor = look()
+            running = supervisor is not None and bool(supervisor.job)
+            print_json([as_dict(one, flows.get(one.flow.name), running, file) for one in progress])
+            for task, why in absent.items():
+                said(f"{task}: {why}")
+        elif watch and console.is_terminal:
+            with Live(console=console, refresh_per_second=2) as live:
+                while True:
+                    live.update(table(*look(), console.width, absent, file))
+                    time.sleep(WATCH_S)
+        else:
+            console.print(table(*look(), console.width, absent, file))
+            while watch:
+                sys.stdout.flush()
+                time.sleep(WATCH_S)
+                console.print()
+                console.print(table(*look(), console.width, absent, file))
+    if silent:
+        raise Problem(
+            "; ".join(silent.values()),
+            f"Flows of {', '.join(sorted(silent))} are not shown, or without what only it knows.",
+            exit_code=EXIT_CODES[Code.UNAVAILABLE],
+        )
+
+
+@federation.command()
+@file_argument
+@with_settings
+def stop(settings: Settings, file: Path) -> None:
+    """End the federation that runs from this file, and wait until it has ended."""
+    from syncpoint.programs.federation.state import StateFolder
+
+    found, _ = load_file(file)
+    state = StateFolder(found.runtime.state)
+    running = state.supervisor()
+    if running is None:
+        raise Problem("Nobody runs it here.", f"`syncpoint federation run {file}` does.")
+    os.kill(running.pid, signal.SIGTERM)
+    end = time.monotonic() + STOP_S
+    while state.supervisor() is not None:
+        if time.monotonic() >= end:
+            raise Problem(f"Process {running.pid} has not ended in {STOP_S:.0f} s.", f"See {state.log('job')}.")
+        time.sleep(0.2)
+    said("stopped")

@@ -1,0 +1,99 @@
+"""`syncpoint federation pause`, `resume` and `accept-gap`: what a person decides about one flow.
+
+Place: beside `federation`. What is decided stands in the state folder, where the supervisor finds it, whether it runs
+now or later; a gap that is accepted is recorded at the target.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.base.model.errors import Code
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file
+from syncpoint.programs.cli.output import print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from syncpoint.programs.federation.flow_plan import Flow
+    from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.state import StateFolder
+
+LOSSES = ("DataLossError", "OUT_OF_RANGE")  # by which the job says that a source has deleted what was not copied
+
+
+@click.command()
+@click.argument("flow")
+@file_argument
+@with_settings
+def pause(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW copy nothing until `resume`; what is published in the meantime waits at the source."""
+    from syncpoint.programs.federation.flow_status import advised
+    from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.state import StateFolder
+
+    whole, links = load_file(file)
+    with Servers() as servers:
+        flow_named(servers, links, flow, file)
+    StateFolder(whole.runtime.state).pause(flow)
+    said(f"{flow} is paused; {advised(f'resume {flow}', file)} lets it go on.")
+
+
+@click.command()
+@click.argument("flow")
+@file_argument
+@with_settings
+def resume(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW that was paused go on where it is."""
+    from syncpoint.programs.federation.state import StateFolder
+
+    whole, _ = load_file(file)
+    if not StateFolder(whole.runtime.state).resume(flow):
+        raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` shows what is.")
+    said(f"{flow} goes on.")
+
+
+@click.command("accept-gap")
+@click.argument("flow")
+@file_argument
+@with_settings
+def accept_gap(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW go on behind messages that are gone. What is skipped is recorded, and counted for ever."""
+    from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.state import StateFolder
+    from syncpoint.programs.federation.streams.stream_ends import FileStream
+
+    whole, links = load_file(file)
+    with Servers() as servers:
+        found = flow_named(servers, links, flow, file)
+        if found.link.target.stream is not None or isinstance(found.link.source.stream, FileStream):
+            raise Problem(f"{flow} has no gaps that could be accepted.", "`status` says what stops it, and what to do.")
+        lost = servers.lost(found)
+        if lost:
+            # The source cannot be read where the flow is: it begins anew behind, and the target records the gap.
+            StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
+            gaps = lost
+        else:
+            gaps = _accept_at_target(servers, found, StateFolder(whole.runtime.state))
+    skipped = [[str(one.source), str(one.begin), str(one.end - 1), f"{one.end - one.begin:,}"] for one in gaps]
+    print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
+
+
+def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[Any]:
+    """Gaps that the target has skipped now. Where it has refused none, but the flow cannot read again what it was
+    about to copy, the flow begins anew where its target is: a gap is found, and recorded, when it does.
+    """
+    from syncpoint.base.model.errors import SyncpointError
+
+    try:
+        return list(servers.accept_gap(flow).skipped)
+    except SyncpointError as error:
+        shown = state.flows().get(flow.name)
+        if error.code is not Code.FAILED_PRECONDITION or shown is None or not any(one in shown.error for one in LOSSES):
+            raise
+        state.accept(flow.name, shown.error)
+        said(f"{flow.name} begins anew where its target is.")
+        return []

@@ -1,0 +1,100 @@
+"""`syncpoint federation plan`: the links and flows that a file comes to, before anything moves.
+
+Place: beside `federation`. Promise: it starts nothing, and says where secrets are, never what they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.programs.cli.federation_file import file_argument, load_file
+from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from syncpoint.programs.federation.flow_plan import FederationLink, Flow
+
+
+@click.command()
+@file_argument
+@with_settings
+def plan(settings: Settings, file: Path) -> None:
+    """Show which links a file comes to, and which flows for the topics that exist now."""
+    from syncpoint.programs.federation.flow_plan import absent_topics
+    from syncpoint.programs.federation.servers import Servers
+
+    _, links = load_file(file)
+    with Servers() as servers:
+        servers.able(links)
+        flows = servers.flows(links)
+    absent = [f"{task}: {why}" for task, why in absent_topics(links, flows).items()]
+    if settings.format == "json":
+        shown = [link_dict(link) for link in links], [flow_dict(flow) for flow in flows]
+        print_json({"links": shown[0], "flows": shown[1], "absent": absent})
+        return
+    print_table(
+        ["LINK", "PATTERN", "FROM", "TO", "PROJECT", "TOPICS", "ORIGINS", "CHANGES"],
+        [
+            [
+                link.name,
+                link.pattern,
+                link.source.name,
+                link.target.name,
+                link.source_project or link.target_project,
+                _topics(link),
+                _origins(link),
+                _changes(link),
+            ]
+            for link in links
+        ],
+    )
+    click.echo()
+    print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
+    for one in absent:
+        said(one)
+
+
+def _origins(link: FederationLink) -> str:
+    if link.origins is None:
+        return "all"
+    return ", ".join(one or link.source.name for one in link.origins)
+
+
+def _topics(link: FederationLink) -> str:
+    found = ", ".join(link.topics)
+    return f"{found} [{', '.join(map(str, link.partitions))}]" if link.partitions else found
+
+
+def _changes(link: FederationLink) -> str:
+    change = link.change
+    parts = [f"rule {rule.filter or '1=1'}{f' -> {rule.action}' if rule.action else ''}" for rule in change.rules]
+    parts += [f"where {change.where}"] if change.where else []
+    parts += [f"{name} = {value}" for name, value in change.select.items()]
+    parts += [change.python] if change.python else []
+    return "; ".join([*parts, link.steps.summary] if link.steps else parts)
+
+
+def link_dict(link: FederationLink) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "pattern": link.pattern,
+        "source": {"cluster": link.source.name, "endpoint": link.source.endpoint, "project": link.source_project},
+        "target": {"cluster": link.target.name, "endpoint": link.target.endpoint, "project": link.target_project},
+        "topics": list(link.topics),
+        "partitions": list(link.partitions),
+        "origins": None if link.origins is None else [one or link.source.name for one in link.origins],
+        "rules": [dataclasses.asdict(rule) for rule in link.change.rules],
+        "where": link.change.where,
+        "select": dict(link.change.select),
+        "python": link.change.python,
+        "steps": link.steps.summary,
+        "otherTopics": list(link.steps.topics),
+    }
+
+
+def flow_dict(flow: Flow) -> dict[str, Any]:
+    return {"name": flow.name, "link": flow.link.name, "reads": flow.source_topic, "writes": flow.target_topic}

@@ -1,0 +1,280 @@
+"""`syncpoint iam ...`: who may do what, and the accounts of programs.
+
+Place: over google.iam.v1.IAMPolicy; `init` and `roles` need no server. Accounts are in `iam_accounts`.
+Promise: a grant is added to, or taken from, the policy that stands: who changes it at the same time loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.iam_accounts import accounts, new_key
+from syncpoint.programs.cli.output import print_json, print_message, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+TRIES = 10
+_KINDS = ("topics", "subscriptions", "snapshots", "schemas")
+
+
+@click.group()
+def iam() -> None:
+    """Say who may do what, and look after the accounts of programs."""
+
+
+iam.add_command(accounts)
+
+
+# -- a server's file ---------------------------------------------------------------------------------------------------
+
+
+@iam.command()
+@click.argument("auth_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--owner", required=True, metavar="EMAIL", help="What the first account is called: name@domain.")
+@click.option(
+    "--key-file", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where its key is written."
+)
+@click.option("--audience", "audiences", multiple=True, metavar="URL", help="What tokens for this server name.")
+@with_settings
+def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audiences: tuple[str, ...]) -> None:
+    """Write a file for `serve --auth`, with an account that owns the server, and the key file of that account.
+
+    \b
+    Example:
+      syncpoint iam init auth.yaml --owner admin@example.com --key-file admin.json
+      syncpoint serve --tls-cert server.pem --tls-key server.key --auth auth.yaml
+      syncpoint iam policy get project --project demo --tls-ca ca.pem --credentials admin.json
+    """
+    import yaml
+
+    from syncpoint.catalog.access.accounts import parse_email
+    from syncpoint.catalog.access.settings import parse
+
+    if auth_file.exists():
+        raise Problem(f"{auth_file} already exists", "Change it by hand; servers take changes over by themselves.")
+    public = auth_file.with_suffix(".owner.pub")
+    content = {
+        "audiences": list(audiences),
+        "owners": [f"serviceAccount:{parse_email(owner)}"],
+        "service_accounts": [{"email": owner, "key_files": [public.name]}],
+    }
+    parse(content)
+    public.write_text(new_key(key_file, owner, settings.project_or_none or ""))
+    auth_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    said(f"Wrote {auth_file} and {public}, for the server.")
+    said(f"Wrote {key_file}, which is secret: whoever has it owns the server.")
+
+
+@iam.command()
+@click.argument("role", required=False)
+@with_settings
+def roles(settings: Settings, role: str | None) -> None:
+    """List the roles there are, or the permissions of one."""
+    from syncpoint.catalog.access.roles import ROLES
+
+    if role is not None and role not in ROLES:
+        raise Problem(f"there is no role {role}", "`syncpoint iam roles` lists them.", exit_code=3)
+    if role is not None:
+        held = sorted(ROLES[role])
+        if settings.format == "json":
+            print_json(held)
+        else:
+            print_table(["PERMISSION"], [[one] for one in held])
+        return
+    if settings.format == "json":
+        print_json({name: sorted(permissions) for name, permissions in ROLES.items()})
+    else:
+        print_table(["ROLE", "PERMISSIONS"], [[name, str(len(held))] for name, held in ROLES.items()])
+
+
+@iam.command()
+@with_settings
+def token(settings: Settings) -> None:
+    """Print a token of the account of --credentials, for `curl` and for clients that take tokens; good for an hour."""
+    found = settings.credentials()
+    if found is None:
+        raise Problem("no credentials", "Give --credentials FILE or set SYNCPOINT_CREDENTIALS.", exit_code=2)
+    click.echo(found.token())
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+@iam.group()
+def policy() -> None:
+    """Read and change who may do what with a resource.
+
+    RESOURCE is topics/NAME, subscriptions/NAME, snapshots/NAME or schemas/NAME, a full name, `project` for the whole
+    project, or `server` for everything.
+    """
+
+
+_RESOURCE = click.argument("resource", metavar="RESOURCE")
+_MEMBER = click.option(
+    "--member", required=True, help="user:, serviceAccount:, group: or domain: and an address; allUsers; ..."
+)
+_ROLE = click.option("--role", required=True, help="Such as roles/pubsub.publisher; `syncpoint iam roles` lists them.")
+
+
+def _named(settings: Settings, resource: str) -> str:
+    if resource in ("server",) or resource.startswith("projects/"):
+        return resource
+    if resource == "project":
+        return f"projects/{settings.project}"
+    kind, slash, name = resource.partition("/")
+    if kind not in _KINDS or not slash:
+        raise click.UsageError(f"{resource!r} is no resource; write topics/NAME, project, server or a full name.")
+    return settings.name(kind, name)
+
+
+@policy.command("get")
+@_RESOURCE
+@with_settings
+def get_policy(settings: Settings, resource: str) -> None:
+    """Show who may do what with a resource."""
+    with settings.client() as client:
+        found = _read(client, _named(settings, resource))
+    if settings.format == "json":
+        print_message(found, "json")
+        return
+    rows = [
+        [binding.role, member, binding.condition.expression] for binding in found.bindings for member in binding.members
+    ]
+    print_table(["ROLE", "MEMBER", "CONDITION"], rows)
+
+
+@policy.command("set")
+@_RESOURCE
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@with_settings
+def set_policy(settings: Settings, resource: str, file: Path) -> None:
+    """Replace the policy of a resource by that of a file (JSON or YAML, as `policy get --format json` prints it).
+
+    With the etag that was read, a policy that was changed since is left alone.
+    """
+    import yaml
+    from google.protobuf import json_format
+
+    from syncpoint.base.model.yaml_text import load_yaml
+    from syncpoint.wire.protobuf.messages import iam as messages
+
+    wanted = messages.Policy()
+    try:
+        json_format.ParseDict(load_yaml(file.read_text()) or {}, wanted)
+    except (yaml.YAMLError, json_format.ParseError) as error:
+        raise Problem(f"{file} is no policy: {error}", "`syncpoint iam policy get --format json` shows one.") from None
+    name = _named(settings, resource)
+    with settings.client() as client:
+        stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
+    said(f"Replaced the policy of [{name}].")
+    if settings.format == "json":
+        print_message(stored, "json")
+
+
+@policy.command()
+@_RESOURCE
+@_MEMBER
+@_ROLE
+@click.option("--condition", default="", metavar="EXPRESSION", help="A condition in the Common Expression Language.")
+@with_settings
+def add(settings: Settings, resource: str, member: str, role: str, condition: str) -> None:
+    """Grant a role to a member.
+
+    \b
+    Examples:
+      syncpoint iam policy add topics/orders --member user:ann@example.com --role roles/pubsub.publisher
+      syncpoint iam policy add project --member domain:example.com --role roles/pubsub.viewer
+    """
+
+    def change(found: Any) -> bool:
+        for binding in found.bindings:
+            if (binding.role, binding.condition.expression) == (role, condition):
+                if member in binding.members:
+                    return False
+                binding.members.append(member)
+                return True
+        made = found.bindings.add(role=role, members=[member])
+        if condition:
+            made.condition.expression = condition
+            made.condition.title = condition[:100]
+            found.version = 3
+        return True
+
+    _change(settings, resource, change, f"Granted {role} to {member}", f"{member} has {role} already")
+
+
+@policy.command()
+@_RESOURCE
+@_MEMBER
+@_ROLE
+@with_settings
+def remove(settings: Settings, resource: str, member: str, role: str) -> None:
+    """Take a role from a member, with and without conditions."""
+
+    def change(found: Any) -> bool:
+        hit = [one for one in found.bindings if one.role == role and member in one.members]
+        for binding in hit:
+            binding.members.remove(member)
+        kept = [one for one in found.bindings if one.members]
+        if len(kept) < len(found.bindings):
+            copies = [type(one).FromString(one.SerializeToString()) for one in kept]
+            del found.bindings[:]
+            found.bindings.extend(copies)
+        return bool(hit)
+
+    _change(settings, resource, change, f"Took {role} from {member}", f"{member} does not have {role} there")
+
+
+@iam.command()
+@_RESOURCE
+@click.argument("permissions", nargs=-1, required=True, metavar="PERMISSION...")
+@with_settings
+def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> None:
+    """Ask which permissions you have on a resource, such as pubsub.topics.publish."""
+    from syncpoint.wire.protobuf.messages import iam as messages
+
+    request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)
+    with settings.client() as client:
+        held = set(client.call("IAMPolicy.TestIamPermissions", request).permissions)
+    if settings.format == "json":
+        print_json(sorted(held))
+    else:
+        print_table(["PERMISSION", "HELD"], [[one, "yes" if one in held else "no"] for one in permissions])
+
+
+def _read(client: Any, name: str) -> Any:
+    from syncpoint.wire.protobuf.messages import iam as messages
+
+    request = messages.GetIamPolicyRequest(resource=name)
+    request.options.requested_policy_version = 3
+    return client.call("IAMPolicy.GetIamPolicy", request)
+
+
+def _change(settings: Settings, resource: str, change: Callable[[Any], bool], done: str, nothing: str) -> None:
+    """Change the policy that stands; again, when somebody else was first."""
+    from syncpoint.base.model.errors import Aborted, Code, SyncpointError
+    from syncpoint.wire.protobuf.messages import iam as messages
+
+    name = _named(settings, resource)
+    with settings.client() as client:
+        for _ in range(TRIES):
+            found = _read(client, name)
+            if not change(found):
+                said(f"{nothing}: [{name}].")
+                return
+            try:
+                request = messages.SetIamPolicyRequest(resource=name, policy=found)
+                stored = client.call("IAMPolicy.SetIamPolicy", request)
+            except SyncpointError as error:
+                if error.code is not Code.ABORTED:
+                    raise
+                continue
+            said(f"{done} on [{name}].")
+            if settings.format == "json":
+                print_message(stored, "json")
+            return
+    raise Aborted("The policy kept changing while it was edited. Try again.")

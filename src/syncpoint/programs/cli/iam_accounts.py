@@ -1,0 +1,179 @@
+"""`syncpoint iam accounts ...`: the accounts of programs, and their keys.
+
+Place: under `iam`, over syncpoint.iam.v1.ServiceAccounts.
+Promise: the private half of a key is written into one file, readable by its owner alone, and sent nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+
+@click.group()
+def accounts() -> None:
+    """Accounts of programs, which show who they are with keys."""
+
+
+_EMAIL = click.argument("email", metavar="EMAIL")
+
+
+@accounts.command("create")
+@_EMAIL
+@click.option("--display-name", default="", help="A display name.")
+@with_settings
+def create_account(settings: Settings, email: str, display_name: str) -> None:
+    """Create an account of the project. It has neither keys nor grants yet.
+
+    EMAIL is NAME@PROJECT.iam.syncpoint.internal, or ends as the server's file of --auth says (`account_suffix`). Who
+    owns the server may choose any other address that its configuration does not use.
+
+    \b
+    Example, with --project demo:
+      syncpoint iam accounts create billing@demo.iam.syncpoint.internal
+      syncpoint iam accounts keys create billing@demo.iam.syncpoint.internal --file billing.json
+      syncpoint iam policy add topics/orders --role roles/pubsub.publisher \\
+        --member serviceAccount:billing@demo.iam.syncpoint.internal
+    """
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    project = f"projects/{settings.project}"
+    request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
+    with settings.client() as client:
+        made = client.call("ServiceAccounts.CreateServiceAccount", request)
+    said(f"Created account [{made.email}] of [{made.project}].")
+    if settings.format == "json":
+        print_message(made, "json")
+
+
+@accounts.command("list")
+@click.option("--foreign", is_flag=True, help="List accounts, of all projects, with an address outside their project.")
+@with_settings
+def list_accounts(settings: Settings, foreign: bool) -> None:
+    """List the accounts of the project.
+
+    With --foreign, what an operator should look at: accounts of any project that another project could have made. Those
+    that are reserved have an address that the server's configuration uses, and their tokens are refused.
+    """
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    project = "" if foreign else f"projects/{settings.project}"
+    request = messages.ListServiceAccountsRequest(project=project, foreign=foreign)
+    with settings.client() as client:
+        found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
+    columns = [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")]
+    if foreign:
+        columns[1:1] = [("PROJECT", "project"), ("RESERVED", "reserved")]
+    print_messages(found, settings.format, columns)
+
+
+@accounts.command("delete")
+@_EMAIL
+@with_settings
+def delete_account(settings: Settings, email: str) -> None:
+    """Delete an account with its keys: its tokens are refused at once."""
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    with settings.client() as client:
+        client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
+    said(f"Deleted account [{email}].")
+
+
+@accounts.group()
+def keys() -> None:
+    """Keys of an account."""
+
+
+@keys.command("create")
+@_EMAIL
+@click.option(
+    "--file",
+    "path",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the key file.",
+)
+@click.option("--days", type=click.IntRange(min=1), help="How long the key is valid [until deleted].")
+@with_settings
+def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
+    """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
+
+    The server gets the public half.
+    """
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    request = messages.AddServiceAccountKeyRequest(
+        email=email, public_key=new_key(path, email, settings.project_or_none or "")
+    )
+    if days is not None:
+        request.ttl.FromSeconds(days * 86_400)
+    try:
+        with settings.client() as client:
+            made = client.call("ServiceAccounts.AddServiceAccountKey", request)
+    except BaseException:
+        path.unlink(missing_ok=True)  # nobody knows it
+        raise
+    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret, and the only copy.")
+
+
+@keys.command("list")
+@_EMAIL
+@with_settings
+def list_keys(settings: Settings, email: str) -> None:
+    """List the keys of an account."""
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.ListServiceAccountKeysRequest(email=email)
+        found = client.call("ServiceAccounts.ListServiceAccountKeys", request).keys
+    print_messages(found, settings.format, [("ID", "id"), ("CREATED", "createTime"), ("EXPIRES", "expireTime")])
+
+
+@keys.command("delete")
+@_EMAIL
+@click.argument("key_id", metavar="ID")
+@with_settings
+def delete_key(settings: Settings, email: str, key_id: str) -> None:
+    """Delete a key of an account: tokens signed with it are refused at once."""
+    from syncpoint.wire.protobuf.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
+        client.call("ServiceAccounts.DeleteServiceAccountKey", request)
+    said(f"Deleted key {key_id} of [{email}].")
+
+
+def new_key(path: Path, email: str, project: str) -> str:
+    """Make a key and write its file; returns the public half in PEM form."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from syncpoint.catalog.access.keysets import canonical, key_id
+
+    key = rsa.generate_private_key(65537, 2048)  # what the official libraries sign with
+    content = {
+        "type": "service_account",
+        "project_id": project,
+        "private_key_id": key_id(key.public_key()),
+        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "client_email": email,
+        "client_id": "",
+        "auth_uri": "https://localhost/none",
+        "token_uri": "https://localhost/none",  # needed by the libraries, which sign by themselves and do not call it
+        "universe_domain": "googleapis.com",
+    }
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Problem(f"{path} already exists", "Key files are not overwritten; name another file.") from None
+    with os.fdopen(handle, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    return canonical(key.public_key())

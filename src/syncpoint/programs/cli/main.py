@@ -1,0 +1,158 @@
+"""The root of the command line: which commands there are, what is common to all, and how failures end.
+
+Place: the outermost room. Commands are imported only when they are called, so `syncpoint --help` and `syncpoint serve`
+start without paying for the others.
+Promises: every failure names its code and what to do about it, on standard error; the exit code is 0 when all went
+well, 2 for a wrong command line, 3 when a resource does not exist, 4 when it exists already, 5 when no server
+answers, else 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+import syncpoint
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.catalog.metadata.contract import StoreError
+from syncpoint.programs.cli.errors import CommandFailed, Problem, not_installed
+from syncpoint.programs.cli.settings import common_options
+
+# name -> (module, attribute, one line of help); the module is imported when the command is called.
+COMMANDS = {
+    "serve": ("serve", "serve", "Run a server."),
+    "run": ("run", "run", "Run one process of a cluster."),
+    "cluster": ("cluster", "cluster", "Run a cluster on this machine, and look after it."),
+    "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
+    "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
+    "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
+    "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
+    "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
+    "trace": ("trace", "trace", "Show what became of one message, and when, from its publish on."),
+    "at-risk": ("at_risk", "at_risk", "Say what would be lost, or delivered twice, if something vanished now."),
+    "why": ("why", "why", "Say why a subscriber gets nothing, and what to do."),
+    "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel messages that wait for their time."),
+    "dead-letters": ("dead_letters", "dead_letters", "Look at messages that were given up; publish them again."),
+    "apply": ("topologies", "apply", "Make topics, subscriptions, rules and grants be as a file says."),
+    "diff": ("topologies", "diff", "Show what `apply` would do."),
+    "topology": ("topologies", "topology", "Draw how topics and subscriptions hang together."),
+    "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
+    "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
+    "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),
+    "server": ("server", "server", "What the running server is and how it is."),
+    "disks": ("disks", "disks", "Show the state of the server's disks."),
+    "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
+    "mitigation": ("mitigation", "mitigation", "What a cluster does about sick processes by itself."),
+    "headroom": ("mitigation", "headroom", "Could the others carry the load if a zone was lost?"),
+    "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
+    "undrain": ("drain", "undrain", "Put it back into service."),
+    "rollout": ("rollout", "rollout", "Bring another version to production step by step, and back when it is worse."),
+    "federation": ("federation", "federation", "Move messages between servers, by a file, on Spark."),
+    "probers": ("probers", "probers", "Try the service as clients do, and say whether it is as it should be."),
+    "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),
+    "analyze": ("analyze_letters", "analyze", "Work out on Spark what a topic's log shows."),
+    "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
+    "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
+    "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),
+    "audit": ("audit", "audit", "Read audit logs, and check that they are as they were written."),
+    "top": ("top", "top", "Show what a server or a cluster does right now."),
+    "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),
+    "limits": ("limits", "limits", "Read and change the server's flow control limits."),
+    "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
+    "slo": ("slo", "slo", "Say what is promised, and whether it is kept."),
+    "alerts": ("alerts", "alerts", "List, acknowledge and silence alerts."),
+    "dashboards": ("dashboards", "dashboards", "Make dashboards for Grafana."),
+    "monitor": ("watch_targets", "monitor", "Watch over servers by their pages of metrics."),
+    "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),
+    "env-init": ("env_init", "env_init", "Print what points client libraries to the server."),
+    "config": ("config", "config", "Keep a default project and endpoint."),
+    "completion": ("completion", "completion", "Print the completion script of a shell."),
+}
+
+HABITS = {
+    "pubsub": "Leave `pubsub` out, as in: syncpoint topics list.",
+    "emulators": "Did you mean 'serve'?",
+    "start": "Did you mean 'serve'?",
+}
+"""What users of gcloud and its emulator type."""
+
+EPILOG = """\b
+The first minutes:
+  syncpoint serve                                        (in another terminal)
+  eval "$(syncpoint env-init --project demo)"
+  syncpoint topics create orders
+  syncpoint subscriptions create billing --topic orders
+  syncpoint topics publish orders --message hello
+  syncpoint subscriptions pull billing --auto-ack
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 does not exist,
+4 exists already, 5 no server answers.
+"""
+
+
+class Root(click.Group):
+    """The group that imports a command when it is asked for, and turns a server's refusal into a readable failure."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"syncpoint.programs.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(word, COMMANDS, 1)
+            hint = HABITS.get(word) or (f"Did you mean {close[0]!r}?" if close else "")
+            ctx.fail(f"No such command {word!r}. {hint}".rstrip())
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SyncpointError as error:
+            raise CommandFailed(error, ctx) from error
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "syncpoint":
+                raise
+            raise not_installed(error) from error
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            raise Problem(f"{error.filename}: {error.strerror}") from error
+        except StoreError as error:
+            raise Problem(f"the metadata do not answer: {error}", exit_code=5) from error
+
+
+@click.command(
+    cls=Root, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(syncpoint.__version__, prog_name="syncpoint")
+@common_options
+def cli() -> None:
+    """Syncpoint: a self-hosted messaging service that Google Cloud Pub/Sub clients use unchanged."""
+
+
+def main() -> None:
+    """The entry point of the command `syncpoint`."""
+    try:
+        cli(prog_name="syncpoint")
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,98 @@
+"""`syncpoint mitigation status|pause|resume` and `syncpoint headroom`: what a cluster does about sick processes by
+itself, and whether it could do without a zone.
+
+Place: calls of syncpoint.admin.v1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+
+@click.group()
+def mitigation() -> None:
+    """Look at, pause and resume the draining of sick processes."""
+
+
+@mitigation.command()
+@with_settings
+def status(settings: Settings) -> None:
+    """Show how each process is, and what was decided, newest first."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetMitigation", admin.GetMitigationRequest())
+    _show(settings, found)
+
+
+@mitigation.command()
+@click.option("--comment", default="", help="Why.")
+@with_settings
+def pause(settings: Settings, comment: str) -> None:
+    """Report decisions without acting on them, until resumed. Drained processes stay drained."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.PauseMitigation", admin.PauseMitigationRequest(comment=comment))
+    _show(settings, found)
+
+
+@mitigation.command()
+@with_settings
+def resume(settings: Settings) -> None:
+    """Act again, according to the mode in cluster.yaml."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.ResumeMitigation", admin.ResumeMitigationRequest())
+    _show(settings, found)
+
+
+@click.command()
+@with_settings
+def headroom(settings: Settings) -> None:
+    """Say whether the others could carry the load if a zone (or, without zones, a rack) was lost.
+
+    The exit code is 1 where they could not.
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetHeadroom", admin.GetHeadroomRequest())
+    if settings.format == "json":
+        print_json(as_dict(found))
+    elif not found.rows:
+        said("All processes stand in one place: there is no zone or rack that the others could do without.")
+    else:
+        rows = [
+            [one.domain, one.role, f"{one.left} of {one.members}", _share(one.busy), _share(one.busy_after), _word(one)]
+            for one in found.rows
+        ]
+        print_table(["IF THIS WERE LOST", "ROLE", "LEFT", "BUSY NOW", "BUSY THEN", ""], rows)
+    if any(one.short for one in found.rows):
+        raise click.exceptions.Exit(1)
+
+
+def _share(busy: float) -> str:
+    return f"{100 * busy:.0f} %"
+
+
+def _word(row: Any) -> str:
+    word = "nobody left" if not row.left else "too much" if row.short else "enough"
+    return word + (f", {row.unknown} do not report" if row.unknown else "")
+
+
+def _show(settings: Settings, found: Any) -> None:
+    if settings.format == "json":
+        print_json(as_dict(found))
+        return
+    said(f"Mode: {found.mode}{', paused' if found.paused else ''}.")
+    print_table(["PROCESS", "IS"], [[one.name, one.verdict] for one in found.processes])
+    if found.records:
+        rows = [[one.time.ToJsonString(), one.action, one.process, one.outcome, one.reason] for one in found.records]
+        print_table(["TIME", "DECISION", "PROCESS", "OUTCOME", "REASON"], rows)

@@ -1,0 +1,82 @@
+"""Names that a shell offers when TAB is pressed: of topics, subscriptions, snapshots and schemas, for which the server
+is asked, and of a cluster's processes, which stand in its file.
+
+Place: below the arguments of commands. Promise: where no server answers within `ASK_S`, or no file can be read,
+nothing is offered, and nothing is said: a shell has no place for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.settings import Settings
+
+ASK_S = 1.0
+OFFERED_MAX = 500
+
+_SERVICES = {
+    "topics": "Publisher",
+    "subscriptions": "Subscriber",
+    "snapshots": "Subscriber",
+    "schemas": "SchemaService",
+}
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def listing(client: Any, settings: Settings, collection: str) -> Iterator[Any]:
+    """All resources of a collection in the project, page by page."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    method, project = f"List{collection.capitalize()}", f"projects/{settings.project}"
+    if collection == "schemas":
+        request: Any = pubsub.ListSchemasRequest(parent=project, view=pubsub.SchemaView.FULL)
+    else:
+        request = getattr(pubsub, method + "Request")(project=project)
+    found: Iterator[Any] = client.pages(f"{_SERVICES[collection]}.{method}", request, collection)
+    return found
+
+
+def names(collection: str) -> Completer:
+    """What completes a name of a collection, short or in full as it was begun."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        settings = ctx.find_root().ensure_object(Settings)
+        settings.timeout_option = ASK_S
+        try:
+            with settings.client(patience_s=0.0) as client:
+                found = [one.name for one in islice(listing(client, settings, collection), OFFERED_MAX)]
+        except (SyncpointError, Problem, click.UsageError, OSError):
+            return []
+        if not incomplete.startswith("projects/"):
+            found = [name.rpartition("/")[2] for name in found]
+        return [name for name in found if name.startswith(incomplete)]
+
+    return complete
+
+
+def processes(*, etcd: bool = False) -> Completer:
+    """What completes the name of a process of the cluster that --dir or --config names, each once. `etcd`: members of
+    the etcd that `cluster up` started, too.
+    """
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from syncpoint.node.cluster.local import LocalCluster
+        from syncpoint.node.cluster.settings import load
+
+        path, local = ctx.params.get("path"), LocalCluster(ctx.params.get("folder") or Path())
+        try:
+            found = [one.name for one in local.states()] if etcd else list(load(path or local.settings_path).processes)
+        except (SyncpointError, OSError):
+            return []
+        given = ctx.params.get(parameter.name or "") or ()
+        return [name for name in found if name.startswith(incomplete) and name not in given]
+
+    return complete

@@ -1,0 +1,164 @@
+"""`syncpoint cluster orphans`: messages whose topics were lost with the metadata; adopt them, or delete them.
+
+Place: over `node.cluster.orphans`; the cluster runs.
+Promise: nothing is deleted without a question or `--yes`, and what was decided, by whom, is listed for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import platform
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from syncpoint.programs.cli.cluster import folder_option, format_option
+from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.output import count, print_json, print_table, said
+
+if TYPE_CHECKING:
+    from syncpoint.node.cluster.orphans import Found, Orphans
+
+_T = TypeVar("_T")
+
+
+@click.group()
+def orphans() -> None:
+    """Messages of topics that a restore of older metadata has made unknown. They are kept until you decide."""
+
+
+def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
+    from syncpoint.base.model.errors import SyncpointError
+    from syncpoint.catalog.metadata.contract import StoreError
+    from syncpoint.cluster.control.peer_channels import PeerChannels
+    from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
+    from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.node.cluster.orphans import Orphans
+    from syncpoint.node.cluster.tls import operator_tls
+
+    settings = LocalCluster(folder).settings()
+
+    async def run() -> _T:
+        environment = ClusterEnvironment.of(operator_tls(settings))
+        store, peers = await environment.metadata(settings), PeerChannels(environment.network)
+        found = Orphans(store, peers, environment.clock)
+        try:
+            await found.start()
+            return await act(found)
+        finally:
+            await found.close()
+            await peers.close()
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except StoreError as error:
+        raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
+    except SyncpointError as error:
+        raise Problem(
+            f"nothing was changed: {error.message}", f"`syncpoint cluster orphans list --dir {folder}` shows them."
+        ) from error
+
+
+@orphans.command("list")
+@folder_option
+@format_option
+def list_orphans(folder: Path, form: str) -> None:
+    """What there is, and what was decided about earlier ones.
+
+    \b
+    Example:
+      syncpoint cluster orphans list --dir /tmp/demo
+    """
+    found = _with_orphans(folder, lambda orphans: orphans.found())
+    if form == "json":
+        print_json(_values(found))
+    else:
+        print_table(
+            ["TOPIC NUMBER", "CHAINS", "SOURCES", "MESSAGES"],
+            [
+                [str(one.topic), ", ".join(map(str, one.chains)), f"{one.sources:,}", f"{one.messages:,}"]
+                for one in found.orphans
+            ],
+        )
+        if found.decisions:
+            click.echo()
+            print_table(
+                ["TOPIC NUMBER", "DECIDED", "AS", "MESSAGES", "BY", "AT"],
+                [
+                    [
+                        str(one.topic),
+                        one.what,
+                        one.name,
+                        f"{one.messages:,}",
+                        f"{one.user}@{one.host}",
+                        _time(one.time_ns),
+                    ]
+                    for one in found.decisions
+                ],
+            )
+    if found.unheard:
+        said(f"Nobody reports {count(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
+
+
+@orphans.command()
+@folder_option
+@click.argument("number", type=click.IntRange(min=1))
+@click.option("--as", "topic", required=True, help="Full name of the topic that it becomes; of a new one.")
+@click.option("--subscription", required=True, help="Full name of a new subscription, to everything that is stored.")
+@click.option("--ordered", is_flag=True, help="The subscription delivers the messages of each ordering key in order.")
+def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: bool) -> None:
+    """Make NUMBER a topic again, with a subscription that begins at its first message.
+
+    Messages older than any subscription could have kept them (31 days) expire then.
+
+    \b
+    Example:
+      syncpoint cluster orphans adopt --dir /tmp/demo 4711 --as projects/p/topics/orders \\
+        --subscription projects/p/subscriptions/orders-found
+    """
+    confirmed = _with_orphans(
+        folder, lambda orphans: orphans.adopt(number, topic, subscription, _me(), ordered=ordered)
+    )
+    said(f"{number} is {topic}; {subscription} has everything that is stored of it.")
+    if not confirmed:
+        said("Not every chain has said that it knows; those that are open nowhere now will find out when they are.")
+
+
+@orphans.command()
+@folder_option
+@click.argument("number", type=click.IntRange(min=1))
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def delete(folder: Path, number: int, yes: bool) -> None:
+    """Give the messages of NUMBER up. Who did it is written down.
+
+    \b
+    Example:
+      syncpoint cluster orphans delete --dir /tmp/demo 4711
+    """
+    if not yes:
+        click.confirm(f"Delete all messages of the lost topic {number}?", abort=True)
+    gone = _with_orphans(folder, lambda orphans: orphans.delete(number, _me()))
+    said(f"{count(gone.messages, 'message')} of {number} are being deleted.")
+
+
+def _me() -> Any:
+    from syncpoint.node.cluster.orphans import Who
+
+    return Who(getpass.getuser(), platform.node())
+
+
+def _values(found: Found) -> dict[str, Any]:
+    return {
+        "orphans": [one._asdict() for one in found.orphans],
+        "decisions": [one._asdict() for one in found.decisions],
+        "unheard": found.unheard,
+    }
+
+
+def _time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).isoformat()

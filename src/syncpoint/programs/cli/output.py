@@ -1,0 +1,269 @@
+"""Printing answers: a table for people, JSON as Google's REST interface writes it for programs.
+
+Place: the end of every command that asks a server.
+Promises: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command. On a
+terminal only cells are cut that no other command takes, and it is said.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from google.protobuf import json_format
+
+PIPE_WIDTH = 4_000
+"""Columns a table may use where no terminal bounds it."""
+
+CUT = frozenset({"APPLIES TO", "ATTRIBUTES", "CHANGES", "DATA", "DOING", "FILTER", "LABELS", "REASON", "TOPICS"})
+"""What may be cut at the terminal's width: nobody copies it into the next command, as one does names and ids."""
+
+CUT_MIN = 12
+"""No cell is made narrower."""
+
+GAP = 3
+"""Columns between two cells."""
+
+AGES = frozenset({"oldestUnackedAge", "uptime"})
+"""Durations that tables show in people's units; those that a user sets stay as they are written."""
+
+
+def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
+    """A message as the REST interface writes it; `with_zeros`, also fields that hold 0, nothing or no."""
+    from syncpoint.wire.protobuf.messages import POOL
+
+    result: dict[str, Any] = json_format.MessageToDict(
+        message, always_print_fields_with_no_presence=with_zeros, descriptor_pool=POOL
+    )
+    return _in_order(result, message.DESCRIPTOR) if with_zeros else result
+
+
+def _in_order(value: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """The fields in the order of their declaration; protobuf puts those it adds at the end."""
+    ordered = {}
+    for field in descriptor.fields:
+        if field.json_name in value:
+            content = value[field.json_name]
+            if isinstance(content, dict) and not field.message_type.GetOptions().map_entry:
+                content = _in_order(content, field.message_type)
+            elif isinstance(content, list):
+                content = [_in_order(one, field.message_type) if isinstance(one, dict) else one for one in content]
+            ordered[field.json_name] = content
+    return ordered
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[str, str]]) -> None:
+    """A list of messages: JSON, or a table of `columns` (heading, path in the JSON form)."""
+    values = [as_dict(message) for message in messages]
+    if form == "json":
+        print_json(values)
+    else:
+        print_table([heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values])
+
+
+def print_message(message: Any, form: str, *, with_zeros: bool = False, last: Sequence[str] = ()) -> None:
+    """One message: JSON, or a table of its fields, nested ones under their paths; the table `with_zeros` if a 0 is
+    news (an empty backlog; an option that is not set is none), JSON always as the REST interface has it. The table has
+    the fields `last` at its end."""
+    if form == "json":
+        print_json(as_dict(message))
+        return
+    value = as_dict(message, with_zeros=with_zeros)
+    if "options" in value:
+        value["options"] = as_dict(message.options)
+    print_fields({key: value[key] for key in sorted(value, key=lambda key: key in last)})
+
+
+def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -> None:
+    """A resource as the REST interface has it, and those of Syncpoint's own options that are set, under `options`."""
+    chosen = {name: content for name, content in options.items() if content}
+    if chosen:
+        value = {**value, "options": chosen}
+    if form == "json":
+        print_json(value)
+    else:
+        print_fields(value)
+
+
+def print_fields(value: dict[str, Any]) -> None:
+    """A table of two columns: a field's path, and what it holds."""
+    rows = [[path, age(content) if path in AGES else show(content)] for path, content in _flatten(value)]
+    print_table(["FIELD", "VALUE"], rows)
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, fold: bool = False, whole: bool = False
+) -> None:
+    """A table; cells may be text or anything rich can draw. Nothing but a remark on stderr when there are no rows.
+
+    On a terminal what may be cut (`CUT`) is, so that lines fit, unless `whole`; `--wide` shows all of it. `fold` breaks
+    cells at the terminal's width instead.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [list(row) for row in rows]
+    if not rows:
+        click.echo("(none)", err=True)
+        return
+    terminal = _is_terminal()
+    columns = shutil.get_terminal_size().columns
+    cut = False
+    if terminal and not (fold or whole or _wide()):
+        fitting = fitted(headings, rows, columns)
+        cut, rows = fitting != rows, fitting
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*[_cell(cell) for cell in row])
+    text = io.StringIO()
+    width = columns if fold and terminal else PIPE_WIDTH
+    Console(file=text, width=width, highlight=False, force_terminal=terminal).print(table)
+    for line in text.getvalue().splitlines():
+        click.echo(line.rstrip())
+    if cut:
+        said("(cut to fit; --wide shows all)")
+
+
+def fitted(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """The rows with cells cut, the widest first, until a line has `width` columns or no cell may be cut any more."""
+    from rich.cells import cell_len
+
+    widths = [
+        max([cell_len(heading), *(cell_len(line) for row in rows for line in str(row[index]).split("\n"))])
+        for index, heading in enumerate(headings)
+    ]
+    least = [max(CUT_MIN, cell_len(one)) if one in CUT else have for one, have in zip(headings, widths, strict=True)]
+    excess = sum(widths) + GAP * (len(widths) - 1) - width
+    while excess > 0:
+        room = [have - low for have, low in zip(widths, least, strict=True)]
+        if max(room) <= 0:
+            break
+        widest = max((have, index) for index, have in enumerate(widths) if room[index] > 0)[1]
+        others = [have for index, have in enumerate(widths) if room[index] > 0 and have < widths[widest]]
+        taken = min(excess, room[widest], max(1, widths[widest] - max(others, default=0)))
+        widths[widest] -= taken
+        excess -= taken
+    return [[_cut(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
+
+
+def _cut(cell: Any, width: int) -> Any:
+    from rich.cells import cell_len, set_cell_size
+
+    if not isinstance(cell, str):
+        return cell
+    lines = cell.split("\n")
+    return "\n".join(one if cell_len(one) <= width else set_cell_size(one, width - 1).rstrip() + "…" for one in lines)
+
+
+@contextmanager
+def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error, given (done, of how many; None: nobody knows); nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(of), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, 1) if done == total else total)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _wide() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(getattr(context.find_root().obj, "wide", False))
+
+
+def age(text: str) -> str:
+    """A duration as JSON has it (`710.96s`) in people's units, two of them at most: `11 min 51 s`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", text)
+    if found is None:
+        return text
+    exact = float(found[1])
+    if exact < 10:
+        return f"{exact:.1f} s"
+    rest = round(exact)
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, size)
+        if number or parts:
+            parts.append(f"{number} {unit}" if number else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)
+
+
+def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The same table without the columns that are empty in every row."""
+    used = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    return [headings[index] for index in used], [[row[index] for index in used] for row in rows]
+
+
+def said(text: str) -> None:
+    """What a command did, on standard error, where it does not mix with an answer."""
+    click.echo(text, err=True)
+
+
+def count(number: int, of: str, plural: str = "s") -> str:
+    """A number of things in words: `1 topic`, `2 topics`."""
+    return f"{number:,} {of}{'' if number == 1 else plural}"
+
+
+def show(content: Any) -> str:
+    """A JSON value in one line of text."""
+    if content is None:
+        return ""
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if isinstance(content, dict):
+        return ", ".join(f"{key}={show(value)}" for key, value in sorted(content.items()))  # maps have no order
+    if isinstance(content, list):
+        return ", ".join(show(value) for value in content)
+    return str(content)
+
+
+def dig(value: Any, path: str) -> Any:
+    """The value at a path of keys parted by dots; None when there is none."""
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def _flatten(value: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, content in value.items():
+        path = f"{prefix}{key}"
+        if content in ({}, []):
+            continue
+        if isinstance(content, dict) and key not in ("labels", "attributes", "tags"):
+            yield from _flatten(content, f"{path}.")
+        elif isinstance(content, list) and content and isinstance(content[0], dict):
+            for index, item in enumerate(content):
+                yield from _flatten(item, f"{path}[{index}].")
+        else:
+            yield path, content
+
+
+def _cell(cell: Any) -> Any:
+    from rich.text import Text
+
+    return Text(cell) if isinstance(cell, str) else cell

@@ -1,0 +1,119 @@
+"""What the commands of all kinds of resources share: `list`, `describe`, `delete`, and the options of labels.
+
+Place: under `topics`, `subscriptions`, `snapshots` and `schemas`, each of which names its kind once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.errors import for_each
+from syncpoint.programs.cli.names import listing, names
+from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
+limit_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+
+
+def label_changes(command: Any) -> Any:
+    """The options by which labels are changed; see `values.change_labels`."""
+    command = click.option("--clear-labels", is_flag=True, help="Remove all labels first.")(command)
+    command = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to remove.")(command)
+    return click.option("--update-labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")(command)
+
+
+def require_change(paths: Iterable[str]) -> None:
+    """Refuse an update that changes nothing."""
+    if not list(paths):
+        raise click.UsageError("Nothing to change; `--help` lists what can be changed.")
+
+
+IAM_HABITS = {
+    "add-iam-policy-binding": "Grants are made with `syncpoint iam policy add {collection}/NAME`.",
+    "remove-iam-policy-binding": "Grants are taken back with `syncpoint iam policy remove {collection}/NAME`.",
+    "get-iam-policy": "Policies are read with `syncpoint iam policy get {collection}/NAME`.",
+    "set-iam-policy": "Policies are replaced with `syncpoint iam policy set {collection}/NAME FILE`.",
+}
+"""What gcloud has in the group of each kind of resource, and this command line has under `iam`."""
+
+
+class ResourceGroup(click.Group):
+    """The commands of one kind of resource; a word that is none of them is answered with what was meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(word, self.commands, 1)
+            hint = IAM_HABITS.get(word, "").format(collection=self.name) or (
+                f"Did you mean {close[0]!r}?" if close else ""
+            )
+            ctx.fail(f"No such command {word!r}. {hint}".rstrip())
+        return super().resolve_command(ctx, args)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of resources. `word`: one of them, such as `topic`; `service`: whose methods they are changed by; `field`:
+    what requests call its name.
+    """
+
+    word: str
+    service: str
+    field: str
+
+    @property
+    def collection(self) -> str:
+        return self.word + "s"
+
+    def call(self, client: Any, verb: str, name: str) -> Any:
+        """Call a method that takes nothing but a name: Get or Delete."""
+        from syncpoint.wire.protobuf.messages import pubsub
+
+        method = verb + self.word.capitalize()
+        return client.call(f"{self.service}.{method}", getattr(pubsub, method + "Request")(**{self.field: name}))
+
+    def add_list(self, group: click.Group, columns: list[tuple[str, str]]) -> None:
+        """`list`: those of a project."""
+
+        @group.command("list", help=f"List the {self.collection} of a project.")
+        @limit_option
+        @with_settings
+        def list_all(settings: Settings, limit: int | None) -> None:
+            with settings.client() as client:
+                found = list(islice(listing(client, settings, self.collection), limit))
+            print_messages(found, settings.format, columns)
+
+    def add_describe(self, group: click.Group, text: str) -> None:
+        """`describe`: one of them as it is. `text`: what the command says of itself."""
+
+        @group.command(help=text)
+        @click.argument(self.word, shell_complete=names(self.collection))
+        @with_settings
+        def describe(settings: Settings, **given: str) -> None:
+            with settings.client() as client:
+                found = self.call(client, "Get", settings.name(self.collection, given[self.word]))
+            print_message(found, settings.format)
+
+    def add_delete(self, group: click.Group, text: str) -> None:
+        """`delete`: some of them. `text`: what the command says of itself."""
+
+        @group.command(help=text)
+        @click.argument(self.word, nargs=-1, required=True, shell_complete=names(self.collection))
+        @with_settings
+        def delete(settings: Settings, **given: tuple[str, ...]) -> None:
+            with settings.client() as client:
+
+                def one(name: str) -> None:
+                    self.call(client, "Delete", name)
+                    said(f"Deleted {self.word} [{name}].")
+
+                for_each([settings.name(self.collection, short) for short in given[self.word]], one)

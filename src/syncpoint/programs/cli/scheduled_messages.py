@@ -1,0 +1,97 @@
+"""`syncpoint scheduled ...`: messages that wait for their time to be published.
+
+Place: calls of syncpoint.admin.v1.Admin; `topics publish --at` and `--in` schedule them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.deliveries import data_text
+from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.output import as_dict, dig, print_json, print_message, print_table, said, show
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+COLUMNS = [("MESSAGE_ID", "messageId"), ("ENQUEUE_TIME", "enqueueTime")]
+
+topic_option = click.option(
+    "--topic", required=True, shell_complete=names("topics"), help="The topic they will be published to."
+)
+
+
+@click.group()
+def scheduled() -> None:
+    """List, show and cancel messages that wait for their time.
+
+    A message waits when it is published with --at or --in, or by any client with the attribute
+    sys.ScheduledEnqueueTimeUtc.
+    """
+
+
+@scheduled.command("list")
+@topic_option
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Show at most this many."
+)
+@with_settings
+def list_(settings: Settings, topic: str, limit: int) -> None:
+    """List what waits, in the order of its times."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    request = admin.ListScheduledMessagesRequest(topic=settings.name("topics", topic))
+    found: list[Any] = []
+    more = True
+    with settings.client() as client:
+        while more and len(found) < limit:
+            request.page_size = min(1000, limit - len(found))
+            answer = client.call("Admin.ListScheduledMessages", request)
+            found += answer.messages
+            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+    if settings.format == "json":
+        print_json([as_dict(one) for one in found])
+        return
+    rows = [[show(dig(as_dict(one), path)) for _, path in COLUMNS] for one in found]
+    print_table([heading for heading, _ in COLUMNS], rows)
+    if more:
+        said(f"(there are more; --limit is {limit})")
+
+
+@scheduled.command("show")
+@click.argument("message_id")
+@topic_option
+@with_settings
+def show_(settings: Settings, message_id: str, topic: str) -> None:
+    """Show one with its content."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    request = admin.GetScheduledMessageRequest(topic=settings.name("topics", topic), message_id=message_id)
+    with settings.client() as client:
+        found = client.call("Admin.GetScheduledMessage", request)
+    if settings.format == "json":
+        print_message(found, "json")
+        return
+    value = as_dict(found)
+    rows = [[data_text(found.message.data), show(dig(value, "message.attributes")), show(dig(value, "enqueueTime"))]]
+    print_table(["DATA", "ATTRIBUTES", "ENQUEUE_TIME"], rows)
+
+
+@scheduled.command()
+@click.argument("message_id", nargs=-1, required=True)
+@topic_option
+@with_settings
+def cancel(settings: Settings, message_id: tuple[str, ...], topic: str) -> None:
+    """Cancel one or more: they are not published.
+
+    \b
+    Example:
+      syncpoint scheduled cancel 216803646975316777217000000000000 --topic orders
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    name = settings.name("topics", topic)
+    with settings.client() as client:
+        for one in message_id:
+            client.call("Admin.CancelScheduledMessage", admin.CancelScheduledMessageRequest(topic=name, message_id=one))
+            said(f"Cancelled [{one}].")

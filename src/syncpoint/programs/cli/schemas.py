@@ -1,0 +1,186 @@
+"""`syncpoint schemas ...`: create, list, describe, change and delete schemas, and try messages against them.
+
+Place: the publisher's side of the command line; each command is one call of google.pubsub.v1.SchemaService.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.resources import Kind, ResourceGroup
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+COLUMNS = [("NAME", "name"), ("TYPE", "type"), ("REVISION", "revisionId"), ("CREATED", "revisionCreateTime")]
+
+_type = click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["avro", "protocol-buffer"], case_sensitive=False),
+    required=True,
+    help="What the definition is written in.",
+)
+_definition = click.option("--definition", help="The definition itself.")
+_definition_file = click.option(
+    "--definition-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The file that holds it."
+)
+
+
+@click.group(cls=ResourceGroup)
+def schemas() -> None:
+    """Say what the messages of topics must fit."""
+
+
+SCHEMA = Kind("schema", "SchemaService", "name")
+SCHEMA.add_list(schemas, COLUMNS)
+SCHEMA.add_describe(schemas, "Show a schema, or the revision that SCHEMA@REVISION names.")
+SCHEMA.add_delete(schemas, "Delete one or more schemas. Topics that use them take no messages any more.")
+
+
+@schemas.command()
+@click.argument("schema")
+@_type
+@_definition
+@_definition_file
+@with_settings
+def create(settings: Settings, schema: str, kind: str, definition: str | None, definition_file: Path | None) -> None:
+    """Create a schema.
+
+    \b
+    Example:
+      syncpoint schemas create orders --type avro --definition-file orders.avsc
+    """
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    name = settings.name("schemas", schema)
+    parent = name.rpartition("/schemas/")[0]
+    given = _given(kind, definition, definition_file)
+    given.name = name
+    with settings.client() as client:
+        made = client.call("SchemaService.CreateSchema", pubsub.CreateSchemaRequest(parent=parent, schema=given))
+    said(f"Created schema [{made.name}], revision {made.revision_id}.")
+    if settings.format == "json":
+        print_message(made, "json")
+
+
+@schemas.command()
+@click.argument("schema")
+@_type
+@_definition
+@_definition_file
+@with_settings
+def commit(settings: Settings, schema: str, kind: str, definition: str | None, definition_file: Path | None) -> None:
+    """Give a schema a new revision, which must go together with the newest one."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    request = pubsub.CommitSchemaRequest(
+        name=settings.name("schemas", schema), schema=_given(kind, definition, definition_file)
+    )
+    _changed(settings, "SchemaService.CommitSchema", request)
+
+
+@schemas.command()
+@click.argument("schema")
+@click.argument("revision", required=False)
+@click.option("--revision-id", metavar="REVISION", help="The revision, as in gcloud; same as the argument.")
+@with_settings
+def rollback(settings: Settings, schema: str, revision: str | None, revision_id: str | None) -> None:
+    """Give a schema a new revision that is like an older one."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    if (revision is None) == (revision_id is None):
+        raise click.UsageError("name the revision once: REVISION or --revision-id")
+    request = pubsub.RollbackSchemaRequest(name=settings.name("schemas", schema), revision_id=revision or revision_id)
+    _changed(settings, "SchemaService.RollbackSchema", request)
+
+
+@schemas.command("list-revisions")
+@click.argument("schema")
+@with_settings
+def list_revisions(settings: Settings, schema: str) -> None:
+    """List the revisions of a schema, the newest first."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    request = pubsub.ListSchemaRevisionsRequest(name=settings.name("schemas", schema), view=pubsub.SchemaView.FULL)
+    with settings.client() as client:
+        found = list(client.pages("SchemaService.ListSchemaRevisions", request, "schemas"))
+    print_messages(found, settings.format, COLUMNS)
+
+
+@schemas.command("delete-revision")
+@click.argument("schema", metavar="SCHEMA@REVISION")
+@with_settings
+def delete_revision(settings: Settings, schema: str) -> None:
+    """Delete one revision of several."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    name = settings.name("schemas", schema)
+    with settings.client() as client:
+        client.call("SchemaService.DeleteSchemaRevision", pubsub.DeleteSchemaRevisionRequest(name=name))
+    said(f"Deleted revision [{name}].")
+
+
+@schemas.command("validate-schema")
+@_type
+@_definition
+@_definition_file
+@with_settings
+def validate_schema(settings: Settings, kind: str, definition: str | None, definition_file: Path | None) -> None:
+    """Say whether a definition is legal."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    given = _given(kind, definition, definition_file)
+    with settings.client() as client:
+        request = pubsub.ValidateSchemaRequest(parent=f"projects/{settings.project}", schema=given)
+        client.call("SchemaService.ValidateSchema", request)
+    said("The definition is legal.")
+
+
+@schemas.command("validate-message")
+@click.option("--schema-name", "schema", required=True, help="The schema, or SCHEMA@REVISION.")
+@click.option("--message-encoding", "encoding", type=click.Choice(["json", "binary"]), required=True)
+@click.option("--message", help="The message, as text.")
+@click.option("--message-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The message.")
+@with_settings
+def validate_message(
+    settings: Settings, schema: str, encoding: str, message: str | None, message_file: Path | None
+) -> None:
+    """Say whether a message fits a schema."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    if (message is None) == (message_file is None):
+        raise click.UsageError("Give either --message or --message-file.")
+    data = message.encode() if message_file is None and message is not None else _bytes_of(message_file)
+    request = pubsub.ValidateMessageRequest(
+        parent=f"projects/{settings.project}",
+        name=settings.name("schemas", schema),
+        message=data,
+        encoding=pubsub.Encoding.Value(encoding.upper()),
+    )
+    with settings.client() as client:
+        client.call("SchemaService.ValidateMessage", request)
+    said("The message fits.")
+
+
+def _given(kind: str, definition: str | None, file: Path | None) -> Any:
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    if (definition is None) == (file is None):
+        raise click.UsageError("Give either --definition or --definition-file.")
+    text = file.read_text() if file is not None else definition
+    return pubsub.Schema(type=kind.upper().replace("-", "_"), definition=text)
+
+
+def _bytes_of(file: Path | None) -> bytes:
+    return b"" if file is None else file.read_bytes()
+
+
+def _changed(settings: Settings, method: str, request: Any) -> None:
+    with settings.client() as client:
+        made = client.call(method, request)
+    said(f"Committed revision {made.revision_id} of schema [{made.name}].")
+    if settings.format == "json":
+        print_message(made, "json")

@@ -1,0 +1,27 @@
+"""`syncpoint server describe`: what the running server is and how it is.
+
+Place: the operator's side of the command line; a call of syncpoint.admin.v1.Admin.
+"""
+
+from __future__ import annotations
+
+import click
+
+from syncpoint.programs.cli.output import print_message
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+
+@click.group()
+def server() -> None:
+    """What the running server is and how it is."""
+
+
+@server.command()
+@with_settings
+def describe(settings: Settings) -> None:
+    """Show version, identity, uptime, durability and positions of the running server."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetServer", admin.GetServerRequest())
+    print_message(found, settings.format, with_zeros=True, last=("universe", "logCounter"))

@@ -1,0 +1,125 @@
+"""`syncpoint slo`: what is promised, whether it is kept, what a month's agreement comes to, and rules for Prometheus.
+
+Place: calls of syncpoint.admin.v1; `rules` asks no server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+NO_DATA, NOT_APPLICABLE = 2, 3
+
+
+@click.group()
+def slo() -> None:
+    """Say what is promised, and whether it is kept."""
+
+
+@slo.command("list")
+@with_settings
+def list_(settings: Settings) -> None:
+    """Show the ten indicators as they are now, and where each objective stands.
+
+    BUDGET is the share of the error budget that is left; BURNS how many times as fast as allowed it was spent in the
+    last hour.
+
+    \b
+    Example:
+      syncpoint slo list
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        slis = client.call("Admin.ListSlis", admin.ListSlisRequest()).slis
+        slos = client.call("Admin.ListSlos", admin.ListSlosRequest()).slos
+    if settings.format == "json":
+        print_json({"slis": [as_dict(one) for one in slis], "slos": [as_dict(one) for one in slos]})
+        return
+    print_table(["INDICATOR", "NOW", "EVENTS"], [[one.name, value_of(one), f"{one.events:.0f}"] for one in slis])
+    said("")
+    print_table(
+        ["OBJECTIVE", "PROMISED", "GOOD", "BUDGET", "BURNS"],
+        [
+            [
+                one.name,
+                one.objective,
+                "-" if one.state in (NO_DATA, NOT_APPLICABLE) else f"{100 * one.good_ratio:.4g} %",
+                state_of(one.state) or f"{100 * one.budget_left:.4g} %",
+                next((f"{rate.rate:.3g}" for rate in one.burn_rates if rate.window.seconds == 3600), ""),
+            ]
+            for one in slos
+        ],
+    )
+
+
+def state_of(state: int) -> str:
+    """What stands in place of a number; empty where there is one."""
+    return {NO_DATA: "no data", NOT_APPLICABLE: "not here"}.get(state, "")
+
+
+def value_of(sli: Any) -> str:
+    """The value of an indicator, with its unit."""
+    if sli.state in (NO_DATA, NOT_APPLICABLE):
+        return state_of(sli.state)
+    return f"{100 * sli.value:.5g} %" if sli.unit == "ratio" else f"{sli.value:.3g} s"
+
+
+@slo.command()
+@click.option("--month", default="", metavar="YYYY-MM", help="[the current one]")
+@with_settings
+def report(settings: Settings, month: str) -> None:
+    """Say what the agreement comes to in a month: promised, measured, credited.
+
+    \b
+    Example:
+      syncpoint slo report --month 2026-11
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetSlaReport", admin.GetSlaReportRequest(month=month))
+    if settings.format == "json":
+        print_json(as_dict(found))
+        return
+    print_table(
+        ["OBJECTIVE", "PROMISED", "MEASURED", "EVENTS", "CREDIT"],
+        [
+            [
+                one.slo,
+                f"{100 * one.promised:.6g} %",
+                state_of(one.state) or f"{100 * one.measured:.6g} %",
+                f"{one.events:.0f}",
+                f"{one.credit_percent:g} %",
+            ]
+            for one in found.lines
+        ],
+    )
+    whole = "" if found.complete else ", which is not over"
+    share = f"{100 * found.measured_ratio:.4g} %"
+    said(f"{found.month}{whole}: measured for {share} of it; credit {found.credit_percent:g} %.")
+
+
+@slo.command()
+@click.option(
+    "--monitor",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The monitor's file, for its objectives [the built-in ones].",
+)
+def rules(monitor: Path | None) -> None:
+    """Print recording and alerting rules for Prometheus: the same that the server evaluates itself.
+
+    \b
+    Example:
+      syncpoint slo rules > /etc/prometheus/syncpoint.rules.yaml
+    """
+    from syncpoint.watch.monitor.monitor_settings import defaults, load_monitor
+    from syncpoint.watch.monitor.prometheus_rules import rules_file
+
+    settings = defaults() if monitor is None else load_monitor(monitor)
+    click.echo(rules_file(settings.objectives, settings.runbooks), nl=False)

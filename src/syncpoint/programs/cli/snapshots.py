@@ -1,0 +1,88 @@
+"""`syncpoint snapshots ...`: keep what a subscription has not acknowledged, to seek back to it.
+
+Place: the subscriber's side of the command line; each command is one call of google.pubsub.v1.Subscriber.
+"""
+
+from __future__ import annotations
+
+import click
+
+from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.output import as_dict, print_json, print_message, said
+from syncpoint.programs.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
+from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import change_labels, parse_pairs
+
+COLUMNS = [("NAME", "name"), ("TOPIC", "topic"), ("EXPIRES", "expireTime"), ("LABELS", "labels")]
+
+
+@click.group(cls=ResourceGroup)
+def snapshots() -> None:
+    """Keep what a subscription has not acknowledged, to seek back to it."""
+
+
+SNAPSHOT = Kind("snapshot", "Subscriber", "snapshot")
+SNAPSHOT.add_list(snapshots, COLUMNS)
+SNAPSHOT.add_describe(snapshots, "Show a snapshot.")
+SNAPSHOT.add_delete(snapshots, "Delete one or more snapshots; messages kept only for them go.")
+
+
+@snapshots.command()
+@click.argument("snapshot", nargs=-1, required=True)
+@click.option(
+    "--subscription",
+    shell_complete=names("subscriptions"),
+    required=True,
+    help="The subscription whose unacknowledged messages to keep.",
+)
+@labels_option
+@with_settings
+def create(settings: Settings, snapshot: tuple[str, ...], subscription: str, labels: tuple[str, ...]) -> None:
+    """Create one or more snapshots of a subscription.
+
+    \b
+    Example:
+      syncpoint snapshots create before-deploy --subscription billing
+    """
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    made = []
+    with settings.client() as client:
+        for given in snapshot:
+            request = pubsub.CreateSnapshotRequest(
+                name=settings.name("snapshots", given),
+                subscription=settings.name("subscriptions", subscription),
+                labels=parse_pairs(labels, "--labels"),
+            )
+            made.append(client.call("Subscriber.CreateSnapshot", request))
+            said(f"Created snapshot [{made[-1].name}].")
+    if settings.format == "json":
+        print_json([as_dict(one) for one in made])
+
+
+@snapshots.command()
+@click.argument("snapshot", shell_complete=names("snapshots"))
+@label_changes
+@with_settings
+def update(
+    settings: Settings,
+    snapshot: str,
+    update_labels: tuple[str, ...],
+    remove_labels: tuple[str, ...],
+    clear_labels: bool,
+) -> None:
+    """Change a snapshot's labels."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    name = settings.name("snapshots", snapshot)
+    request = pubsub.UpdateSnapshotRequest()
+    with settings.client() as client:
+        current = SNAPSHOT.call(client, "Get", name)
+        request.snapshot.CopyFrom(current)
+        if change_labels(request.snapshot.labels, update_labels, remove_labels, clear_labels):
+            request.update_mask.paths.append("labels")
+        require_change(request.update_mask.paths)
+        changed = client.call("Subscriber.UpdateSnapshot", request)
+    said(f"Updated snapshot [{name}].")
+    if settings.format == "json":
+        print_message(changed, "json")

@@ -1,0 +1,78 @@
+"""`syncpoint subscriptions authors`: by whose rights the server sends messages on.
+
+Place: under `subscriptions`; a call of syncpoint.admin.v1 for each subscription whose messages go somewhere, and for
+each topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import click
+
+from syncpoint.programs.cli.names import listing
+from syncpoint.programs.cli.output import print_json, print_table
+from syncpoint.programs.cli.settings import Settings, with_settings
+
+
+class _Sending(NamedTuple):
+    """Something that the server does by itself; the names are the keys of the JSON."""
+
+    resource: str
+    what: str
+    target: str
+    author: str
+
+
+@click.command()
+@click.option("--nobody", is_flag=True, help="Only settings made when callers were not identified.")
+@with_settings
+def authors(settings: Settings, nobody: bool) -> None:
+    """Show who set where messages are pushed, exported or forwarded, where dead letters and delivery records go,
+    and as whom transforms ask models.
+
+    The server asks for the rights of these principals for as long as it does so. Before you take a grant back or
+    delete an account, let somebody else set again what shows here.
+
+    \b
+    Examples:
+      syncpoint subscriptions authors
+      syncpoint subscriptions authors --nobody
+    """
+    rows: list[_Sending] = []
+    with settings.client() as client:
+        for one in listing(client, settings, "subscriptions"):
+            rows += _of_subscription(client, one)
+        for one in listing(client, settings, "topics"):
+            rows += _of_topic(client, one)
+    found = [row for row in rows if row.target and not (nobody and row.author)]
+    if settings.format == "json":
+        print_json([row._asdict() for row in found])
+    else:
+        print_table([name.upper() for name in _Sending._fields], found)
+
+
+def _of_subscription(client: Any, one: Any) -> Iterator[_Sending]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    options = client.call("Admin.GetSubscriptionOptions", admin.GetSubscriptionOptionsRequest(subscription=one.name))
+    yield _Sending(one.name, "push", one.push_config.push_endpoint, options.delivery_author)
+    yield _Sending(one.name, "export", one.cloud_storage_config.bucket, options.delivery_author)
+    yield _Sending(one.name, "forward", options.forward_to, options.delivery_author)
+    yield _Sending(one.name, "dead letters", one.dead_letter_policy.dead_letter_topic, options.letter_author)
+    yield _asking(one, options)
+
+
+def _of_topic(client: Any, one: Any) -> Iterable[_Sending]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=one.name))
+    return _Sending(one.name, "delivery records", options.records_topic, options.records_author), _asking(one, options)
+
+
+def _asking(one: Any, options: Any) -> _Sending:
+    from syncpoint.catalog.metadata.message_rules import accounts_asked_as
+
+    accounts = accounts_asked_as(one.message_transforms)
+    return _Sending(one.name, "ask models as", ", ".join(accounts), options.transform_author)

@@ -1,0 +1,437 @@
+"""`syncpoint topics ...`: create, list, describe, delete and change topics, publish to them.
+
+Place: the publisher's side of the command line; each command is one call of google.pubsub.v1.Publisher.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.connected import topic_publishers
+from syncpoint.programs.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
+from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.output import as_dict, print_described, print_json, print_message, print_table, said
+from syncpoint.programs.cli.peek import peek_topic
+from syncpoint.programs.cli.resources import (
+    Kind,
+    ResourceGroup,
+    label_changes,
+    labels_option,
+    limit_option,
+    require_change,
+)
+from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import DurationType, TimeType, change_labels, parse_list, parse_pairs, put_duration
+
+COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
+
+suspend_option = click.option(
+    "--suspend/--resume",
+    "suspend",
+    default=None,
+    help="Suspend or resume publishing. Stored messages are still delivered.",
+)
+durability_class_option = click.option(
+    "--durability-class",
+    "durability_class",
+    metavar="NAME",
+    help="In a cluster: store new messages with this class from cluster.yaml.",
+)
+DUPLICATE_WINDOW = "duplicate_detection_window"
+duplicate_window_option = click.option(
+    "--duplicate-window",
+    type=DurationType(),
+    help="Drop messages whose attribute sys.MessageId was already published within this window (20s to 7d).",
+)
+default_ttl_option = click.option(
+    "--default-ttl", type=DurationType(), help="Expire messages after this time, delivered or not (at least 1s)."
+)
+records_topic_option = click.option(
+    "--records-topic",
+    "records_topic",
+    metavar="TOPIC",
+    help="Where delivery records go: what becomes of its messages, for `syncpoint trace`. A topic with a retention.",
+)
+schema_option = click.option("--schema", help="The schema that its messages must match.")
+encoding_option = click.option(
+    "--message-encoding",
+    "encoding",
+    type=click.Choice(["json", "binary"], case_sensitive=False),
+    help="How messages that fit the schema are written.",
+)
+first_revision_option = click.option(
+    "--first-revision-id", "first_revision", metavar="ID", help="The oldest revision that may be used; '' for any."
+)
+last_revision_option = click.option(
+    "--last-revision-id", "last_revision", metavar="ID", help="The newest revision that may be used; '' for any."
+)
+
+
+@click.group(cls=ResourceGroup)
+def topics() -> None:
+    """Create, change and list topics; publish to them."""
+
+
+TOPIC = Kind("topic", "Publisher", "topic")
+topics.add_command(peek_topic, "peek")
+topics.add_command(topic_publishers, "publishers")
+TOPIC.add_list(topics, COLUMNS)
+TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, with the messages they have.")
+
+
+@topics.command()
+@click.argument("topic", nargs=-1, required=True)
+@click.option(
+    "--message-retention-duration",
+    "retention",
+    type=DurationType(),
+    help="Keep messages this long, so that a subscription can seek back to them (10m to 31d).",
+)
+@click.option(
+    "--message-storage-policy-allowed-regions",
+    "--allowed-region",
+    "regions",
+    multiple=True,
+    metavar="REGION,...",
+    help="In a cluster: store messages only in these regions.",
+)
+@schema_option
+@encoding_option
+@first_revision_option
+@last_revision_option
+@file_option
+@durability_class_option
+@default_ttl_option
+@duplicate_window_option
+@records_topic_option
+@labels_option
+@with_settings
+def create(
+    settings: Settings,
+    topic: tuple[str, ...],
+    retention: tuple[int, int] | None,
+    regions: tuple[str, ...],
+    schema: str | None,
+    encoding: str | None,
+    first_revision: str | None,
+    last_revision: str | None,
+    transforms_file: Path | None,
+    durability_class: str | None,
+    default_ttl: tuple[int, int] | None,
+    duplicate_window: tuple[int, int] | None,
+    records_topic: str | None,
+    labels: tuple[str, ...],
+) -> None:
+    """Create one or more topics. A durability class, a time to live and a records topic are set right after a topic is
+    made; nothing is created with one that is refused.
+
+    \b
+    Example:
+      syncpoint topics create orders --message-retention-duration 7d --labels team=shop
+    """
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
+        raise click.UsageError("--schema and --message-encoding go together.")
+    made, transforms = [], read_transforms(transforms_file)
+    options = _span("default_ttl", default_ttl) | _span(DUPLICATE_WINDOW, duplicate_window)
+    if durability_class:
+        options["durability_class"] = durability_class
+    if records_topic:
+        options["records_topic"] = settings.name("topics", records_topic)
+    with settings.client() as client:
+        for given in topic if options else ():
+            _change_options(client, settings.name("topics", given), validate_only=True, **options)
+        for given in topic:
+            request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
+            if retention is not None:
+                put_duration(request.message_retention_duration, retention)
+            request.message_storage_policy.allowed_persistence_regions.extend(parse_list(regions))
+            if not regions:
+                request.ClearField("message_storage_policy")
+            request.message_transforms.extend(transforms)
+            if schema is not None and encoding is not None:
+                bound = settings.name("schemas", schema), encoding, first_revision, last_revision
+                _fill_schema_settings(request.schema_settings, *bound)
+            made.append(client.call("Publisher.CreateTopic", request))
+            said(f"Created topic [{made[-1].name}].")
+            if options:
+                _change_options(client, made[-1].name, **options)
+    if settings.format == "json":
+        print_json([as_dict(one) for one in made])
+
+
+@topics.command()
+@click.argument("topic", shell_complete=names("topics"))
+@with_settings
+def describe(settings: Settings, topic: str) -> None:
+    """Show a topic's configuration, and those of Syncpoint's own options that are set."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    name = settings.name("topics", topic)
+    with settings.client() as client:
+        found = as_dict(TOPIC.call(client, "Get", name))
+        options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name))
+        advice: list[str] = []
+        if options.records_author or options.transform_author:
+            known = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=name))
+            advice = [one for one in (known.records_advice, known.transform_advice) if one]
+    options.ClearField("topic")
+    print_described(found, as_dict(options), settings.format)
+    for one in advice:
+        said(one)
+
+
+@topics.command()
+@click.argument("topic", shell_complete=names("topics"))
+@with_settings
+def state(settings: Settings, topic: str) -> None:
+    """Show where messages are stored."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
+    print_message(found, settings.format, with_zeros=True, last=("incarnation", "sources"))
+
+
+@topics.command()
+@click.argument("topic", shell_complete=names("topics"))
+@click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
+@click.option(
+    "--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep no messages for seeking."
+)
+@schema_option
+@encoding_option
+@first_revision_option
+@last_revision_option
+@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Take messages of any shape.")
+@file_option
+@clear_option
+@durability_class_option
+@click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
+@default_ttl_option
+@click.option("--clear-default-ttl", is_flag=True, help="Remove the time to live.")
+@duplicate_window_option
+@click.option("--clear-duplicate-window", is_flag=True, help="Turn duplicate detection off.")
+@records_topic_option
+@click.option("--clear-records-topic", is_flag=True, help="Turn delivery records off.")
+@suspend_option
+@label_changes
+@with_settings
+def update(
+    settings: Settings,
+    topic: str,
+    retention: tuple[int, int] | None,
+    clear_retention: bool,
+    schema: str | None,
+    encoding: str | None,
+    first_revision: str | None,
+    last_revision: str | None,
+    clear_schema: bool,
+    transforms_file: Path | None,
+    clear_transforms: bool,
+    durability_class: str | None,
+    clear_durability_class: bool,
+    default_ttl: tuple[int, int] | None,
+    clear_default_ttl: bool,
+    duplicate_window: tuple[int, int] | None,
+    clear_duplicate_window: bool,
+    records_topic: str | None,
+    clear_records_topic: bool,
+    suspend: bool | None,
+    update_labels: tuple[str, ...],
+    remove_labels: tuple[str, ...],
+    clear_labels: bool,
+) -> None:
+    """Change a topic."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    name = settings.name("topics", topic)
+    request = pubsub.UpdateTopicRequest(topic=pubsub.Topic(name=name))
+    if retention is not None:
+        put_duration(request.topic.message_retention_duration, retention)
+    if retention is not None or clear_retention:
+        request.update_mask.paths.append("message_retention_duration")
+    full = None if schema is None else settings.name("schemas", schema)
+    fields = _fill_schema_settings(request.topic.schema_settings, full, encoding, first_revision, last_revision)
+    if clear_schema and fields:
+        raise click.UsageError("--clear-schema-settings goes with no other setting of a schema.")
+    request.update_mask.paths.extend(["schema_settings"] if clear_schema else fields)
+    transforms = changed_transforms(transforms_file, clear_transforms)
+    if transforms is not None:
+        request.topic.message_transforms.extend(transforms)
+        request.update_mask.paths.append("message_transforms")
+    with settings.client() as client:
+        if update_labels or remove_labels or clear_labels:
+            current = TOPIC.call(client, "Get", name)
+            for key, value in current.labels.items():
+                request.topic.labels[key] = value
+            change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
+            request.update_mask.paths.append("labels")
+        options = _span("default_ttl", default_ttl, clear=clear_default_ttl)
+        options |= _span(DUPLICATE_WINDOW, duplicate_window, clear=clear_duplicate_window)
+        if clear_durability_class or durability_class is not None:
+            options["durability_class"] = "" if clear_durability_class else durability_class
+        if clear_records_topic or records_topic is not None:
+            options["records_topic"] = "" if clear_records_topic else settings.name("topics", records_topic or "")
+        if suspend is not None:
+            options["send_suspended"] = suspend
+        if options:
+            _change_options(client, name, **options)
+            if not request.update_mask.paths:
+                changed = TOPIC.call(client, "Get", name)
+        else:
+            require_change(request.update_mask.paths)
+        if request.update_mask.paths:
+            changed = client.call("Publisher.UpdateTopic", request)
+    said(f"Updated topic [{name}].")
+    if settings.format == "json":
+        print_message(changed, "json")
+
+
+@topics.command()
+@click.argument("topic", shell_complete=names("topics"))
+@click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
+@click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
+@click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
+@click.option("--ttl", type=DurationType(), help="The message's time to live; sets sys.TimeToLive.")
+@click.option(
+    "--at",
+    type=TimeType(),
+    help="Publish at this time, such as 2026-11-21T03:00:00Z; sets sys.ScheduledEnqueueTimeUtc.",
+)
+@click.option("--in", "after", type=DurationType(), help="Publish after this delay.")
+@with_settings
+def publish(
+    settings: Settings,
+    topic: str,
+    message: str | None,
+    attributes: tuple[str, ...],
+    ordering_key: str,
+    ttl: tuple[int, int] | None,
+    at: datetime | None,
+    after: tuple[int, int] | None,
+) -> None:
+    """Publish one message and print its id.
+
+    The id is printed once the message is stored. One that is to be published later can be cancelled by it until then:
+    see `syncpoint scheduled`.
+
+    \b
+    Examples:
+      syncpoint topics publish orders --message '{"id": 1}' --attribute region=eu,kind=new
+      syncpoint topics publish orders --message - <order.json
+      syncpoint topics publish orders --message reminder --in 5m
+    """
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    if message is None and not attributes:
+        raise click.UsageError("Give --message, --attribute, or both.")
+    data = sys.stdin.buffer.read() if message == "-" else (message or "").encode()
+    pairs = parse_pairs(attributes, "--attribute")
+    if ttl is not None:
+        minutes, seconds = divmod(ttl[0], 60)
+        pairs["sys.TimeToLive"] = (
+            f"{minutes // 1440}.{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.{ttl[1] // 100:07}"
+        )
+    if at is not None and after is not None:
+        raise click.UsageError("Give --at or --in, not both.")
+    if after is not None:
+        at = datetime.now(UTC) + timedelta(seconds=after[0], microseconds=after[1] // 1000)
+    if at is not None:
+        pairs["sys.ScheduledEnqueueTimeUtc"] = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
+    with settings.client() as client:
+        request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])
+        answer = client.call("Publisher.Publish", request)
+    if settings.format == "json":
+        print_message(answer, "json")
+    else:
+        print_table(["MESSAGE_ID"], [[text] for text in answer.message_ids])
+
+
+@topics.command("list-subscriptions")
+@click.argument("topic", shell_complete=names("topics"))
+@limit_option
+@with_settings
+def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> None:
+    """List the subscriptions of a topic."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    _print_names_of(settings, topic, limit, "subscriptions", pubsub.ListTopicSubscriptionsRequest)
+
+
+@topics.command("list-snapshots")
+@click.argument("topic", shell_complete=names("topics"))
+@limit_option
+@with_settings
+def list_snapshots(settings: Settings, topic: str, limit: int | None) -> None:
+    """List the snapshots of a topic."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    _print_names_of(settings, topic, limit, "snapshots", pubsub.ListTopicSnapshotsRequest)
+
+
+def _print_names_of(settings: Settings, topic: str, limit: int | None, collection: str, request: Any) -> None:
+    """Print what there is of a topic: names of its subscriptions or snapshots."""
+    asked = request(topic=settings.name("topics", topic))
+    with settings.client() as client:
+        found = list(islice(client.pages(f"Publisher.ListTopic{collection.capitalize()}", asked, collection), limit))
+    if settings.format == "json":
+        print_json(found)
+    else:
+        print_table(["NAME"], [[one] for one in found])
+
+
+@topics.command("detach-subscription")
+@click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
+@with_settings
+def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> None:
+    """Part subscriptions from their topic. They stay, but get no messages and lose those they have."""
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    with settings.client() as client:
+        for given in subscription:
+            name = settings.name("subscriptions", given)
+            client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
+            said(f"Detached subscription [{name}].")
+
+
+def _span(option: str, given: tuple[int, int] | None, *, clear: bool = False) -> dict[str, Any]:
+    """An option that is a span of time, as it is to be changed."""
+    from syncpoint.wire.protobuf.messages import well_known
+
+    if clear:
+        return {option: None}
+    return {} if given is None else {option: well_known.Duration(seconds=given[0], nanos=given[1])}
+
+
+def _change_options(client: Any, name: str, *, validate_only: bool = False, **changed: Any) -> None:
+    """Change what Google's interface has no words for."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    options = admin.TopicOptions(topic=name, **changed)
+    request = admin.UpdateTopicOptionsRequest(options=options, validate_only=validate_only)
+    request.update_mask.paths.extend(changed)
+    client.call("Admin.UpdateTopicOptions", request)
+
+
+def _fill_schema_settings(
+    made: Any, schema: str | None, encoding: str | None, first_revision: str | None, last_revision: str | None
+) -> list[str]:
+    """Set what is given; returns the paths of that in a topic."""
+    given = {
+        "schema": schema,
+        "encoding": None if encoding is None else encoding.upper(),
+        "first_revision_id": first_revision,
+        "last_revision_id": last_revision,
+    }
+    fields = {name: value for name, value in given.items() if value is not None}
+    made.MergeFrom(type(made)(**fields))
+    return [f"schema_settings.{name}" for name in fields]

@@ -1,0 +1,1 @@
+"""The watch: what an operator sees. Metrics, the monitor with its alerts, and the console."""

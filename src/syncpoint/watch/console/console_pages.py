@@ -1,0 +1,172 @@
+"""The pages of the console: its program, and the few things that it asks for beside the methods of the server.
+
+Place: put by `node` beside REST on every port for clients. All that changes something goes by the methods of REST,
+with the caller's own credentials; nothing here changes anything.
+Promise: the program has no secrets and is given to everybody; what it shows it asks for as the caller, whose token it
+keeps in memory and sends as `authorization`. There are no cookies, so no page of another site can act for the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+import syncpoint
+from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError
+from syncpoint.base.model.names import parse_schema, project_of
+from syncpoint.base.runtime.child_processes import Apart, at_once, worked
+from syncpoint.catalog.access.gate import Gate
+from syncpoint.catalog.access.permission_needs import SERVER
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.watch.console.audit_trail import PERMISSION as AUDIT_PERMISSION
+from syncpoint.watch.console.audit_trail import AuditLogs, page_of, verified
+from syncpoint.watch.console.bundle import INDEX, Bundle
+from syncpoint.watch.console.decoding import asked, decoded_payloads, definition_asked
+from syncpoint.watch.console.explaining import explained
+from syncpoint.watch.console.flows import flows_of
+from syncpoint.watch.console.live_stream import LiveStreams
+from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.wire.rest.app import caller_of
+from syncpoint.wire.rest.errors import error_json, headers_for, status_of
+from syncpoint.wire.rest.rendering import json_text
+from syncpoint.wire.rest.system_parameters import headers_of, is_of_another_site
+from syncpoint.wire.rest.table import Table
+from syncpoint.wire.transport.calls import Methods
+
+PATH: Final = "/console"
+_NOT_BUILT: Final = "The console is not part of this installation: its files are missing. Build them: see console/."
+DECODED_AT_ONCE_BYTES: Final = 2048
+"""Larger requests for payloads to be decoded go to another process: the worst costs 5 us a byte."""
+NO_AUDIT: Final = "No audit log is kept: name one in the file of --auth, audit: {file: audit.log}."
+_PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+Page = Callable[[Request], Awaitable[Response]]
+
+
+def console_pages(
+    methods: Methods,
+    catalog: Catalog,
+    metrics: MetricsText,
+    gate: Gate | None,
+    audit: AuditLogs | None = None,
+    apart: Apart = at_once,
+) -> list[BaseRoute]:
+    """All of them. `methods`: behind their gate; `gate`: None where callers are not identified; `audit`: None where
+    nobody keeps an audit log; `apart`: does what takes long."""
+    bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
+    routes = {
+        f"{route.method.rpartition('.')[2].replace('/', '.')}": [route.verb, route.template, route.body]
+        for route in reversed(Table(methods).routes)  # of several the first one is kept
+    }
+
+    async def program(request: Request) -> Response:
+        path = request.path_params.get("path", "")
+        if path.startswith("api/"):
+            raise SyncpointError(Code.NOT_FOUND, "The console has no such page.")
+        found = bundle.answer(request, path)
+        if found is None and not path.startswith("assets/"):
+            found = bundle.answer(request, INDEX)  # the program itself knows its pages
+        if found is None:
+            raise SyncpointError(Code.NOT_FOUND, _NOT_BUILT if INDEX not in bundle.files else "There is no such file.")
+        return found
+
+    async def begin(request: Request) -> Response:
+        return RedirectResponse(f"{PATH}/", 307)
+
+    async def about(request: Request) -> Response:
+        known = {"identifies": gate is not None, "audits": audit is not None}
+        return _json({"version": syncpoint.__version__, **known, "routes": routes})
+
+    def listed(request: Request) -> list[str]:
+        """Projects that have a topic or a subscription, and of which the caller may list them."""
+        call = caller_of(request.scope, request.url.path)
+        if gate is not None:
+            gate.admit(call)
+        return [one for one in catalog.projects() if gate is None or gate.holds(call, "pubsub.topics.list", one)]
+
+    async def projects(request: Request) -> Response:
+        return _json({"projects": listed(request)})
+
+    async def watched(request: Request) -> Response:
+        return live.answer(request)
+
+    async def explain(request: Request) -> Response:
+        return _json(await explained(methods, request, request.query_params.get("subscription", "")))
+
+    def audited(request: Request) -> AuditLogs:
+        """For who may read what others did. Raises `SyncpointError`."""
+        if gate is not None:
+            gate.check_page(caller_of(request.scope, request.url.path), AUDIT_PERMISSION, SERVER)
+        if audit is None:
+            raise SyncpointError(Code.NOT_FOUND, NO_AUDIT)
+        return audit
+
+    async def audit_page(request: Request) -> Response:
+        return _json(await page_of(audited(request), request.query_params))
+
+    async def audit_verified(request: Request) -> Response:
+        return _json(await verified(audited(request)))
+
+    async def flows(request: Request) -> Response:
+        return _json(await flows_of(methods, request, listed(request)))
+
+    async def decode(request: Request) -> Response:
+        call = caller_of(request.scope, request.url.path)
+        if gate is not None:
+            gate.admit(call)  # by the head; a body is waited for once that is known
+        body = await request.body()
+        large, caller = len(body) > DECODED_AT_ONCE_BYTES, "" if gate is None else gate.payer_of(call)
+        what = await worked(apart, caller, partial(asked, body), large=large)
+        schema = parse_schema(what["schema"])
+        if gate is not None:
+            gate.check_page(call, "pubsub.schemas.get", schema)
+        value = definition_asked(catalog, schema, what["revision"])
+        work = partial(decoded_payloads, value, what["payloads"])
+        content = await worked(apart, project_of(schema), work, large=large)
+        return Response(content, headers=_PAGE_HEADERS, media_type="application/json")
+
+    return [
+        Route(f"{PATH}/api/about", _own(about), methods=["GET"]),
+        Route(f"{PATH}/api/projects", _own(projects), methods=["GET"]),
+        Route(f"{PATH}/api/live", _own(watched), methods=["GET"]),
+        Route(f"{PATH}/api/why", _own(explain), methods=["GET"]),
+        Route(f"{PATH}/api/audit", _own(audit_page), methods=["GET"]),
+        Route(f"{PATH}/api/audit/verified", _own(audit_verified), methods=["GET"]),
+        Route(f"{PATH}/api/flows", _own(flows), methods=["GET"]),
+        Route(f"{PATH}/api/decode", _own(decode), methods=["POST"]),
+        Route(PATH, begin, methods=["GET"]),
+        Route(f"{PATH}/{{path:path}}", _answered(program), methods=["GET"]),
+    ]
+
+
+def _own(page: Page) -> Page:
+    """For the console alone: pages of other sites are refused."""
+
+    async def checked(request: Request) -> Response:
+        if is_of_another_site(headers_of(request.scope)):
+            raise PermissionDenied("Pages of other sites may not call this server.")
+        return await page(request)
+
+    return _answered(checked)
+
+
+def _answered(page: Page) -> Page:
+    """With errors as REST says them."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await page(request)
+        except SyncpointError as error:
+            content, headers = json_text(error_json(error)), {**_PAGE_HEADERS, **headers_for(error)}
+            return Response(content, status_of(error), headers, media_type="application/json")
+
+    return answered
+
+
+def _json(content: Any) -> Response:
+    return Response(json_text(content, pretty=False), headers=_PAGE_HEADERS, media_type="application/json")

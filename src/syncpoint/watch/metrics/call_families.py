@@ -1,0 +1,107 @@
+"""Families of calls: how often each method was called, how its calls ended, how long they took; and of listeners.
+
+Place: in every process that answers calls. The counts stand beside the methods of each table, whatever carries their
+calls: HTTP/2, or REST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from syncpoint.base.model.errors import Code
+from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
+from syncpoint.wire.transport.calls import Methods
+
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_METHOD: Final = ("listener", "method")
+CALL_FAMILIES: Final = (
+    Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began."),
+    Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls that ended, by code."),
+    Family("syncpoint_calls_open", _G, "", _METHOD, "Calls, and streams, that have not ended."),
+    Family(
+        "syncpoint_call_seconds",
+        _H,
+        "seconds",
+        _METHOD,
+        "How long calls took until they were answered; of streams, how long they lasted.",
+    ),
+)
+LISTENER_FAMILIES: Final = tuple(
+    Family(f"syncpoint_listener_{name}", kind, unit, ("listener",), meaning)
+    for name, kind, unit, meaning in (
+        ("connections", _G, "", "Open connections."),
+        ("accepted_total", _C, "", "Connections that were accepted."),
+        ("streams", _G, "", "Open streams of HTTP/2."),
+        ("calls_total", _C, "", "Streams of HTTP/2 that began, also to methods that there are not."),
+        ("refused_total", _C, "", "Connections and streams refused because there were too many."),
+        ("faults_total", _C, "", "Connections closed because their peer broke a rule of HTTP/2."),
+        ("held_bytes", _G, "bytes", "Of messages that have not come in whole."),
+        ("unsent_bytes", _G, "bytes", "That wait for readers, over all listeners of the process."),
+        ("shed_total", _C, "", "Connections closed because too much waited for them."),
+        ("read_bytes_total", _C, "bytes", "That came in, without TLS."),
+        ("written_bytes_total", _C, "bytes", "That went out, without TLS, by HTTP/2."),
+    )
+)
+_STATS: Final = {
+    "connections": "connections",
+    "accepted_total": "accepted",
+    "streams": "streams",
+    "calls_total": "calls",
+    "refused_total": "refused",
+    "faults_total": "faults",
+    "held_bytes": "held",
+    "unsent_bytes": "unsent",
+    "shed_total": "shed",
+    "read_bytes_total": "read",
+    "written_bytes_total": "written",
+}
+FAMILIES: Final = (*CALL_FAMILIES, *LISTENER_FAMILIES)
+
+
+def method_label(path: bytes) -> str:
+    """Publisher.Publish, of /google.pubsub.v1.Publisher/Publish."""
+    service, _, method = path.decode("ascii", "replace").strip("/").rpartition("/")
+    return f"{service.rpartition('.')[2]}.{method}"
+
+
+class CallRoom(QuickCollector):
+    """`tables`: the methods that each listener answers, by its name. Methods that nobody called are not shown."""
+
+    name = "calls"
+
+    def __init__(self, tables: Mapping[str, Methods]) -> None:
+        self._tables = tables
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for listener, table in self._tables.items():
+            for path, method in table.items():
+                counts = method.counts
+                if not counts.begun:
+                    continue
+                labels = (listener, method_label(path))
+                samples.put("syncpoint_calls_begun_total", counts.begun, *labels)
+                samples.put("syncpoint_calls_open", counts.open, *labels)
+                samples.put_histogram("syncpoint_call_seconds", counts.latency, *labels)
+                for code, number in enumerate(counts.codes):
+                    if number or not code:
+                        samples.put("syncpoint_calls_total", number, *labels, Code(code).name)
+
+
+class ListenerRoom(QuickCollector):
+    """`stats`: of each listener by its name; see `transport.server.Server`. None: it is not there."""
+
+    name = "listeners"
+
+    def __init__(self, stats: Mapping[str, Callable[[], Mapping[str, int] | None]]) -> None:
+        self._stats = stats
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for listener, stats in self._stats.items():
+            found = stats()
+            if found is None:
+                continue
+            for name, known in _STATS.items():
+                samples.put(f"syncpoint_listener_{name}", found[known], listener)

@@ -1,0 +1,29 @@
+"""Families of `syncpoint federation run`: its flows, and Spark. The program puts them; see `federation.metrics`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from syncpoint.watch.metrics.family import Family, MetricKind
+
+PREFIX: Final = "syncpoint_federation_"
+FLOW: Final = ("flow", "source", "target")
+_C, _G = MetricKind.COUNTER, MetricKind.GAUGE
+FAMILIES: Final = tuple(
+    Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
+    for name, kind, unit, labels, meaning in (
+        ("lag_messages", _G, "", FLOW, "Messages that are not copied yet."),
+        ("lag_bytes", _G, "bytes", FLOW, "Bytes that are not copied yet (an estimate)."),
+        ("rows_total", _C, "", FLOW, "Messages copied."),
+        ("bytes_total", _C, "bytes", FLOW, "Bytes copied."),
+        ("epochs_total", _C, "", FLOW, "Epochs committed."),
+        ("duplicates_dropped_total", _C, "", FLOW, "Messages that were there."),
+        ("gaps_refused_total", _C, "", FLOW, "Epochs refused for a gap in front of them."),
+        ("messages_skipped_total", _C, "", FLOW, "Messages in gaps that were accepted."),
+        ("blocked", _G, "", FLOW, "1 while a gap stops the flow."),
+        ("batch_seconds", _G, "seconds", ("flow",), "How long the newest batch took."),
+        ("executors", _G, "", (), "Executors that run."),
+        ("starts_total", _C, "", (), "How often Spark was started."),
+        ("failures_total", _C, "", (), "How often the job on Spark died."),
+    )
+)

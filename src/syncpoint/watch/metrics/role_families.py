@@ -1,0 +1,308 @@
+"""Families of what only the processes of a cluster, or workers, do: members, proxies, gathering, routers, disk servers,
+mitigation.
+
+Place: in the processes that have the role. The numbers are those of a role's status, which operators are shown, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from typing import Any, Final, NamedTuple
+
+from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.catalog.metadata.view import ClusterView
+from syncpoint.cluster.control.headroom import headroom
+from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
+
+_C, _G = MetricKind.COUNTER, MetricKind.GAUGE
+MEMBER_FAMILIES: Final = (
+    Family("syncpoint_members", _G, "", ("role",), "Processes that are members, by role; one may have several."),
+    Family("syncpoint_members_draining", _G, "", (), "Members that take nothing new."),
+    Family("syncpoint_member", _G, "", (), "1 while this process is a member."),
+    Family("syncpoint_chains", _G, "", (), "Chains that the cluster has."),
+    Family("syncpoint_chains_owned", _G, "", (), "Chains that a process has open: fewer are served while one moves."),
+    Family("syncpoint_chains_open", _G, "", (), "Chains that this process has open."),
+    Family(
+        "syncpoint_chain_unserved_seconds",
+        _G,
+        "seconds",
+        ("chain",),
+        "Seconds since a process last had this chain open. Chains that are served are not shown.",
+    ),
+    Family(
+        "syncpoint_chain_below_policy",
+        _G,
+        "",
+        ("chain",),
+        "1: the chain spans fewer racks than its class asks for. Others are not shown.",
+    ),
+    Family(
+        "syncpoint_chain_disk",
+        _G,
+        "",
+        ("chain", "disk", "server"),
+        "1: which process serves a disk of a chain, as the chain's owner knows it.",
+    ),
+)
+
+
+class StatusFamily(NamedTuple):
+    """A family of one number in a status. `key`: where it stands there."""
+
+    key: str
+    family: Family
+
+
+def _of(prefix: str, counted: Mapping[str, str], now: Mapping[str, str]) -> tuple[StatusFamily, ...]:
+    """Families by what their numbers are called in a status: `counted` only grow, `now` is as it is."""
+    every = [(key, f"{_named(key)}_total", _C, meaning) for key, meaning in counted.items()]
+    every += [(key, _named(key), _G, meaning) for key, meaning in now.items()]
+    return tuple(
+        StatusFamily(key, Family(f"syncpoint_{prefix}_{name}", kind, "bytes" if "bytes" in name else "", (), meaning))
+        for key, name, kind, meaning in every
+    )
+
+
+def _named(key: str) -> str:
+    return {
+        "topics_routed": "routed_topics",
+        "subscriptions_routed": "routed_subscriptions",
+        "bytes_written": "written_bytes",
+    }.get(key, key)
+
+
+PROXY: Final = _of(
+    "proxy",
+    {
+        "published": "Publish requests of clients that were answered OK.",
+        "resent": "Publish requests sent to a forwarder again, or to another one.",
+        "resent_duplicates": "Messages stored twice because they were sent again.",
+        "resent_duplicates_late": "Messages stored twice because they were sent again, and perhaps delivered twice.",
+        "resent_unknown": "Requests sent again of which nobody could say whether they are stored twice.",
+        "delayed": "Publishes that waited for others.",
+        "refused": "Publishes refused by flow control.",
+        "relayed": "Calls passed on to subscribe forwarders.",
+        "retried": "Failed attempts to pass a call on to a subscribe forwarder.",
+        "responses": "Responses with messages passed on.",
+        "moved_calls": "Calls passed on to another process because the first one was lost.",
+        "moved_streams": "Streaming pulls that went on elsewhere, unnoticed by clients.",
+        "routers_asked": "Questions to routers.",
+        "assigned": "Topics assigned by this proxy, because no router answered.",
+    },
+    {
+        "resent_pending": "Requests sent again of which no chain has said yet whether it has them.",
+        "underway_bytes": "Publishes on their way to publish forwarders.",
+        "transforming_bytes": "Publishes that are transformed.",
+        "held_bytes": "Publishes that are held here, all in all.",
+        "streams": "Streaming pulls of clients.",
+        "suspected": "Processes that do not answer, and are passed over.",
+        "topics_routed": "Topics whose publish forwarders are known.",
+        "subscriptions_routed": "Subscriptions whose subscribe forwarders are known.",
+    },
+)
+GATHERING: Final = _of(
+    "gather",
+    {"failed_steps": "Steps that failed and were begun anew: a fault of ours."},
+    {
+        "subscriptions": "Subscriptions served from chains.",
+        "sources": "Sources of which this process delivers the messages.",
+        "peers": "Publish forwarders that are known.",
+        "peers_up": "Publish forwarders that this process is connected to.",
+    },
+)
+ROUTER: Final = _of(
+    "router",
+    {
+        "answered": "Questions answered.",
+        "written": "Assignments written.",
+        "conflicts": "Assignments that another router had changed in between.",
+    },
+    {
+        "leads": "1 for the router that writes the plans.",
+        "topics": "Topics that are assigned.",
+        "subscriptions": "Subscriptions that are assigned.",
+        "watchers": "Proxies that learn of changes from here.",
+    },
+)
+DISK_SERVER: Final = _of(
+    "disk_server",
+    {"bytes_written": "Bytes written for owners of chains.", "syncs": "Files synced."},
+    {"connections": "Connections of owners."},
+)
+MITIGATION: Final = _of(
+    "mitigation",
+    {
+        "drains": "Processes that mitigation has drained, since this router began to lead.",
+        "undrains": "Processes that it has put back.",
+        "refusals": "Sick processes that it did not drain, because the budget was spent.",
+        "alarms": "Alarms: a zone was lost, or there is no headroom for losing one.",
+    },
+    {
+        "drained": "Processes that are drained by mitigation now, as the router that leads sees it.",
+        "sick": "Processes that are sick now, as the router that leads sees it.",
+        "over_budget": "Sick processes that stay in service because the budget is spent.",
+        "lost_zones": "Zones whose processes are all gone.",
+    },
+)
+QUIET_S: Final = 3.0
+_DOMAIN: Final = ("domain", "role")
+HEADROOM_FAMILIES: Final = (
+    Family(
+        "syncpoint_headroom_busy_after",
+        _G,
+        "",
+        _DOMAIN,
+        "How busy, of a core, those of a role that are left would be without this zone or rack.",
+    ),
+    Family(
+        "syncpoint_headroom_short",
+        _G,
+        "",
+        _DOMAIN,
+        "1 while those that are left would have too much to do, or nobody would be left.",
+    ),
+)
+SERVED_FREE: Final = Family("syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Room on a disk served here.")
+SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on it.")
+FAMILIES: Final = (
+    *MEMBER_FAMILIES,
+    *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER, *MITIGATION)),
+    *HEADROOM_FAMILIES,
+    SERVED_FREE,
+    SERVED_CHAINS,
+)
+
+
+class StatusRoom(QuickCollector):
+    """A role by its status; of what is several there, how many."""
+
+    def __init__(self, name: str, families: tuple[StatusFamily, ...], status: Callable[[], Mapping[str, Any]]) -> None:
+        self.name, self._families, self._status = name, families, status
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        self.put(self._status(), samples)
+
+    def put(self, status: Mapping[str, Any], samples: Samples) -> None:
+        """What a status says."""
+        for key, family in self._families:
+            value = status[key]
+            samples.put(family.name, len(value) if isinstance(value, Sized) else int(value))
+
+
+class HeadroomRoom(QuickCollector):
+    """Whether a zone could be lost; shown by the router that `leads`."""
+
+    name = "headroom"
+
+    def __init__(self, view: ClusterView, leads: Callable[[], bool]) -> None:
+        self._view, self._leads = view, leads
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for row in headroom(self._view) if self._leads() else ():
+            samples.put("syncpoint_headroom_busy_after", row.busy_after, row.domain, row.role)
+            samples.put("syncpoint_headroom_short", int(row.short), row.domain, row.role)
+
+
+def gathering(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a gatherer, with the number of peers that are connected."""
+    return {**status, "peers_up": sum(peer["up"] for peer in status["peers"].values())}
+
+
+class DiskServerRoom(StatusRoom):
+    """The disks that a process serves."""
+
+    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__("disk server", DISK_SERVER, status)
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        status = self._status()
+        self.put(status, samples)
+        for disk, found in status["disks"].items():
+            samples.put(SERVED_FREE.name, found["free_bytes"], disk)
+            samples.put(SERVED_CHAINS.name, len(found["chains"]), disk)
+
+
+class MemberRoom(QuickCollector):
+    """Who is a member, and which chains are served. `name`: this process's; `joined`: whether it is a member;
+    `opened`: which chains it has open. A chain counts as served once somebody has had it for `QUIET_S`: owners that
+    take turns because none of them can open it serve nothing.
+    """
+
+    name = "members"
+
+    def __init__(
+        self,
+        view: ClusterView,
+        name: str,
+        joined: Callable[[], bool],
+        opened: Callable[[], Collection[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._view, self._name, self._joined, self._opened, self._clock = view, name, joined, opened, clock
+        self._unserved: dict[str, float] = {}  # since when nobody has had a chain open
+        self._last_unserved: dict[str, float] = {}  # when that was last seen
+        self._served: dict[str, float] = {}  # since when somebody has
+        view.owners.listeners.append(self._look)
+        view.chains.listeners.append(self._look)
+
+    def _look(self, changed: Collection[str] = ()) -> None:
+        now = self._clock()
+        chains, opened = self._view.chains.items.keys(), self._opened()
+        for number in chains:
+            owner = self._view.owners.get(number)
+            if owner is None or (owner.member == self._name and int(number) not in opened):
+                self._served.pop(number, None)
+                self._unserved.setdefault(number, now)
+                self._last_unserved[number] = now
+            elif now - self._served.setdefault(number, now) >= QUIET_S:
+                self._unserved.pop(number, None)
+        for number in self._unserved.keys() - chains:
+            del self._unserved[number]
+
+    def unserved_s(self) -> dict[str, float]:
+        """For how long nobody has had each of these chains open. What is open by now was opened between two looks: it
+        does not grow while the new owner proves itself.
+        """
+        self._look()
+        now = self._clock()
+        return {
+            chain: (self._last_unserved[chain] if chain in self._served else now) - since
+            for chain, since in self._unserved.items()
+        }
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        view = self._view
+        members = [seen.value for seen in view.members.items.values()]
+        for role, number in Counter(role for one in members for role in one.roles).items():
+            samples.put("syncpoint_members", number, role)
+        samples.put("syncpoint_members_draining", sum(map(view.draining, members)))
+        samples.put("syncpoint_member", int(self._joined()))
+        samples.put("syncpoint_chains", len(view.chains.items))
+        samples.put("syncpoint_chains_owned", len(view.owners.items))
+        samples.put("syncpoint_chains_open", len(self._opened()))
+        for chain, seconds in self.unserved_s().items():
+            samples.put("syncpoint_chain_unserved_seconds", seconds, chain)
+        for chain, seen in view.chains.items.items():
+            if seen.value.below_policy:
+                samples.put("syncpoint_chain_below_policy", 1, chain)
+
+
+class ChainDiskRoom(QuickCollector):
+    """Who serves the disks of the chains that are open here."""
+
+    name = "disks of chains"
+
+    def __init__(self, chains: Callable[[], Iterable[ChainRecord]]) -> None:
+        self._chains = chains
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for record in self._chains():
+            for one in record.places:
+                samples.put("syncpoint_chain_disk", 1, str(record.number), f"/{one.cluster}/{one.disk}", one.process)

@@ -1,0 +1,235 @@
+"""Dashboards for Grafana, made from the indicators and from one list of panels.
+
+Place: behind `syncpoint dashboards export`.
+Promise: every expression names families that there are; a panel that is broken down by topic, region or task is the
+same expression each time, grouped by another label, so its parts add up to the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from syncpoint.watch.monitor.burn_rates import WINDOWS_S
+from syncpoint.watch.monitor.objectives import Objective
+from syncpoint.watch.monitor.sli_table import SECONDS, SLIS, promql_duration
+
+RATE: Final = "$__rate_interval"
+WIDTH, HEIGHT = 12, 8
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class PanelLine(NamedTuple):
+    """One expression of a panel, and what its series are called."""
+
+    expression: str
+    legend: str
+
+
+class DashboardPanel(NamedTuple):
+    """One chart. `unit`: as Grafana names it."""
+
+    title: str
+    lines: tuple[PanelLine, ...]
+    unit: str = "short"
+
+
+class BrokenDown(NamedTuple):
+    """A number that is broken down by `label`, region and task; `{by}` in the expression is where the grouping goes."""
+
+    title: str
+    expression: str
+    unit: str
+    label: str
+
+    def panels(self) -> Iterator[DashboardPanel]:
+        """The total, by topic (or subscription), by region, by task."""
+        yield DashboardPanel(self.title, (PanelLine(self.expression.replace("{by}", ""), "total"),), self.unit)
+        for label, named in ((self.label, self.label), ("region", "region"), ("process", "task")):
+            line = PanelLine(self.expression.replace("{by}", f"by ({label}) "), f"{{{{{label}}}}}")
+            yield DashboardPanel(f"{self.title}, by {named}", (line,), self.unit)
+
+
+def _rate(family: str, where: str = "") -> str:
+    return f"sum {{by}}(rate({family}{where}[{RATE}]))"
+
+
+PUBLISHING: Final = (
+    BrokenDown("Messages published", _rate("syncpoint_topic_messages_total"), "mps", "topic"),
+    BrokenDown("Bytes published", _rate("syncpoint_topic_bytes_total"), "Bps", "topic"),
+    BrokenDown("Publish requests", _rate("syncpoint_topic_requests_total"), "reqps", "topic"),
+)
+SUBSCRIBING: Final = (
+    BrokenDown("Messages delivered", _rate("syncpoint_subscription_messages_total"), "mps", "subscription"),
+    BrokenDown("Messages acknowledged", _rate("syncpoint_subscription_acknowledged_total"), "mps", "subscription"),
+    BrokenDown("Backlog", "sum {by}(syncpoint_subscription_backlog_messages)", "short", "subscription"),
+    BrokenDown("Outstanding bytes", "sum {by}(syncpoint_subscription_outstanding_bytes)", "bytes", "subscription"),
+    BrokenDown("Redelivered", _rate("syncpoint_subscription_redelivered_total"), "mps", "subscription"),
+)
+PUBLISHERS: Final = DashboardPanel(
+    "Publishers: entities, bytes, batched messages, user messages, outstanding bytes",
+    (
+        PanelLine("max(syncpoint_catalog_topics)", "entities (topics)"),
+        PanelLine("sum(rate(syncpoint_publish_bytes_total[{RATE}]))".replace("{RATE}", RATE), "bytes per second"),
+        PanelLine(f"sum(rate(syncpoint_publish_batch_messages_count[{RATE}]))", "batches per second"),
+        PanelLine(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "user messages per second"),
+        PanelLine("sum(syncpoint_publish_in_flight_bytes)", "outstanding bytes"),
+    ),
+)
+STORAGE: Final = (
+    DashboardPanel("Disks by state", (PanelLine("sum by (state) (syncpoint_disk_state)", "{{state}}"),)),
+    DashboardPanel(
+        "Entries that fewer than all disks hold",
+        (PanelLine("sum by (process, chain) (syncpoint_log_under_replicated_entries)", "{{process}} {{chain}}"),),
+    ),
+    DashboardPanel(
+        "Time of syncs, 99th percentile, by disk",
+        (
+            PanelLine(
+                f"histogram_quantile(0.99, sum by (disk, le) (rate(syncpoint_disk_sync_seconds_bucket[{RATE}])))",
+                "{{disk}}",
+            ),
+        ),
+        "s",
+    ),
+    DashboardPanel("Free on disks", (PanelLine("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"),
+    DashboardPanel(
+        "Event loops late, 99th percentile, by task",
+        (
+            PanelLine(
+                f"histogram_quantile(0.99, sum by (process, le) (rate(syncpoint_loop_lag_seconds_bucket[{RATE}])))",
+                "{{process}}",
+            ),
+        ),
+        "s",
+    ),
+    DashboardPanel(
+        "Memory, by task", (PanelLine("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
+    ),
+)
+PROBERS: Final = (
+    DashboardPanel(
+        "As expected (1) or not (0), by prober and metric",
+        (PanelLine("min by (prober, metric) (syncpoint_prober_as_expected)", "{{prober}} {{metric}}"),),
+    ),
+    DashboardPanel(
+        "As expected (1) or not (0), by endpoint",
+        (PanelLine("min by (endpoint) (syncpoint_prober_as_expected)", "{{endpoint}}"),),
+    ),
+    DashboardPanel(
+        "Time of steps in the newest run, the slowest endpoint",
+        (PanelLine("max by (prober, step) (syncpoint_prober_step_newest_seconds)", "{{prober}} {{step}}"),),
+        "s",
+    ),
+    DashboardPanel(
+        "The same, as a share of what is allowed",
+        (
+            PanelLine(
+                "max by (prober, step) (syncpoint_prober_step_newest_seconds)"
+                " / max by (prober, step) (syncpoint_prober_step_limit_seconds)",
+                "{{prober}} {{step}}",
+            ),
+        ),
+        "percentunit",
+    ),
+    DashboardPanel(
+        "Judgements per second, by verdict",
+        (PanelLine(f"sum by (verdict) (rate(syncpoint_prober_judgements_total[{RATE}]))", "{{verdict}}"),),
+        "cps",
+    ),
+    DashboardPanel(
+        "Wrong messages and answers per second, by prober and kind",
+        (PanelLine(f"sum by (prober, kind) (rate(syncpoint_prober_wrong_total[{RATE}]))", "{{prober}} {{kind}}"),),
+        "cps",
+    ),
+    DashboardPanel(
+        "Messages that probers published and received",
+        (PanelLine(f"sum by (direction) (rate(syncpoint_prober_messages_total[{RATE}]))", "{{direction}}"),),
+        "mps",
+    ),
+    DashboardPanel(
+        "Since the newest run",
+        (
+            PanelLine(
+                "time() - max by (prober, endpoint) (syncpoint_prober_last_run_timestamp_seconds)",
+                "{{prober}} {{endpoint}}",
+            ),
+        ),
+        "s",
+    ),
+)
+
+
+def dashboards(objectives: tuple[Objective, ...]) -> dict[str, dict[str, Any]]:
+    """By the names of their files."""
+    promised = [_indicator(number) for number in range(len(SLIS))] + [_burning(one) for one in objectives]
+    made = {
+        "syncpoint-overview": ("Syncpoint: what is promised", promised),
+        "syncpoint-publishing": ("Syncpoint: publishing", [PUBLISHERS, *_all(PUBLISHING)]),
+        "syncpoint-subscriptions": ("Syncpoint: subscriptions", _all(SUBSCRIBING)),
+        "syncpoint-storage": ("Syncpoint: disks and processes", list(STORAGE)),
+        "syncpoint-probers": ("Syncpoint: probers", list(PROBERS)),
+    }
+    return {name: _dashboard(name, title, panels) for name, (title, panels) in made.items()}
+
+
+def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
+    """All of a dashboard."""
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def _all(some: tuple[BrokenDown, ...]) -> list[DashboardPanel]:
+    return [panel for one in some for panel in one.panels()]
+
+
+def _indicator(number: int) -> DashboardPanel:
+    sli = SLIS[number]
+    return DashboardPanel(
+        f"SLI: {sli.title}", (PanelLine(sli.promql, sli.name),), "s" if sli.unit == SECONDS else "percentunit"
+    )
+
+
+def _burning(one: Objective) -> DashboardPanel:
+    lines = tuple(
+        PanelLine(
+            f'slo:sli_error:ratio_rate{promql_duration(window)}{{sloth_slo="{one.name}"}} / {1 - one.target:.6g}',
+            promql_duration(window),
+        )
+        for window in WINDOWS_S
+    )
+    return DashboardPanel(f"Burn rate: {one.title} ({one.in_words})", lines)
+
+
+def _dashboard(uid: str, title: str, panels: list[DashboardPanel]) -> dict[str, Any]:
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["syncpoint"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "browser",
+        "templating": {
+            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}]
+        },
+        "panels": [
+            {
+                "id": number + 1,
+                "type": "timeseries",
+                "title": panel.title,
+                "datasource": _SOURCE,
+                "gridPos": {"x": number % 2 * WIDTH, "y": number // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
+                "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+                "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+                "targets": [
+                    {"refId": chr(65 + place), "datasource": _SOURCE, "expr": expression, "legendFormat": legend}
+                    for place, (expression, legend) in enumerate(panel.lines)
+                ],
+            }
+            for number, panel in enumerate(panels)
+        ],
+    }

@@ -1,0 +1,549 @@
+"""Delivery through both forwarders over a log in memory: lending, coming back, order, seek, restart, and a bad link
+between them.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncpoint.base.kernel.errors import BadAckId
+from syncpoint.base.model.delivery import Reply
+from syncpoint.base.model.errors import FailedPrecondition, NotFound, Unavailable
+from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.seek import seek_to_snapshot, seek_to_time
+from syncpoint.catalog.metadata.records import CatalogChange, Retry, Subscription, Topic
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
+from syncpoint.wire.protobuf.messages import pubsub
+
+
+def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    caller = harness.send("a", "b", quiesce=False)
+    while harness.soon:
+        harness.soon.popleft()()
+    assert caller.ids is None, "nobody learns of it before the disks have it"
+    assert subscriber.received == []
+    harness.quiesce()
+    assert subscriber.data == ["a", "b"]
+    assert caller.ids == [message.message.message_id for message in subscriber.received]
+
+
+def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
+    harness = ForwarderHarness()
+    before, flushes = len(harness.store.entries), harness.store.flushes
+    callers = [harness.send(str(n), quiesce=False) for n in range(10)]
+    harness.quiesce()
+    assert len(harness.store.entries) - before == 2, "the opening of the source, and one batch"
+    assert harness.store.flushes - flushes == 1
+    ids = [caller.ids[0] for caller in callers if caller.ids]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 10
+
+
+def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b", "c")
+    first = next(ack_id for ack_id, data in subscriber.held.items() if data == "b")
+    subscriber.ack(first)
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert again.data == ["a", "c"]
+
+
+def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slow_link() -> None:
+    harness = ForwarderHarness(ordered=True, delay_s=0.3)
+    harness.send("a", "b")
+    harness.restart()  # a second source, behind the first one
+    harness.send("c", "d", key="k")
+    subscriber = Subscriber(harness)
+    harness.advance(2.0)
+    assert subscriber.data == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_what_comes_while_an_answer_without_it_is_on_its_way_is_delivered(ordered: bool) -> None:
+    harness = ForwarderHarness(ordered=ordered)
+    subscriber = Subscriber(harness)
+    server = harness.publish.server
+    fetch, answers = server.fetch, deque[Callable[[], None]]()
+
+    def late(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        fetch(subscription, source, begin, max_bytes, lambda found: answers.append(partial(reply, found)))
+
+    server.fetch = late  # type: ignore[method-assign]
+    harness.send("a", key="k")
+    assert answers, "the source was asked when it was opened, before the message was persisted"
+    while answers:
+        answers.popleft()()
+        harness.quiesce()
+    assert subscriber.data == ["a"]
+
+
+def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    held = list(subscriber.held)
+    harness.restart()
+    Subscriber(harness).ack(*held)
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert again.data == []
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_exactly_once_ack_id_from_before_a_crash_fails_only_if_it_did_not_count(counted: bool) -> None:
+    """Whoever was not answered tries it again after the crash: as long as nobody knows, it has not failed."""
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    held = list(subscriber.held)
+    if counted:
+        subscriber.ack(held[0])
+    harness.restart()
+    failed: list[bytes] = []
+    unknown: list[bytes] = []
+
+    def again() -> None:
+        failed.clear(), unknown.clear()
+        request = pubsub.AcknowledgeRequest(ack_ids=held).SerializeToString()
+        answer = lambda bad, unsure: (failed.extend(bad), unknown.extend(unsure))  # noqa: E731
+        harness.leases.acknowledge(request, 2, harness.clock.monotonic(), answer)
+        harness.advance(6)
+
+    again()
+    first, second = (one.encode() for one in held)
+    assert (failed, unknown) == (([second], [first]) if counted else ([first, second], []))
+    again()
+    assert (sorted(failed), unknown) == (([second], [first]) if counted else (sorted([first, second]), []))
+    assert Subscriber(harness).data == [] or not harness.quiesce()
+    harness.advance(1)
+    assert harness.leases.table.total()[0] == (1 if counted else 2), "what did not count is lent again"
+
+
+@pytest.mark.parametrize("options", [{}, {"exactly_once": True}, {"retry": Retry(2.0, 4.0)}])
+@settings(deadline=None, max_examples=60)
+@given(
+    acts=st.lists(st.tuples(st.sampled_from(["ack", "ack", "nack"]), st.integers(0, 40)), max_size=25),
+    keys=st.integers(1, 2),
+)
+def test_a_lease_that_was_taken_back_is_void_at_once(
+    options: dict[str, Any], acts: list[tuple[str, int]], keys: int
+) -> None:
+    """Whatever is said by ids of any age: what follows a message of its key that came back is delivered again."""
+    harness = ForwarderHarness(ordered=True, **options)
+    once = harness.record.exactly_once
+    subscriber = Subscriber(harness)
+    for number in range(6):
+        harness.send(str(number), key=f"k{number % keys}")
+    counts: dict[str, str] = {}  # of ids that may still count: their messages
+    seen = 0
+    again: set[str] = set()
+    done: set[str] = set()
+
+    def look() -> None:
+        nonlocal seen
+        for one in subscriber.received[seen:]:
+            data = one.message.data.decode()
+            counts[one.ack_id] = data
+            again.discard(data)
+        seen = len(subscriber.received)
+
+    def taken_back(first: str) -> None:
+        later = [one for one in map(str, range(int(first) + keys, 6, keys)) if one not in done]
+        again.update(one for one in later if one in counts.values())
+        for ack_id in [ack_id for ack_id, data in counts.items() if data in later]:
+            del counts[ack_id]
+
+    look()
+    for act, number in acts:
+        received = subscriber.received[number % seen]
+        ack_id, data = received.ack_id, received.message.data.decode()
+        newest = [one.ack_id for one in subscriber.received if one.message.data.decode() == data][-1]
+        if act == "ack":
+            refused = subscriber.ack(ack_id)
+            if ack_id in counts and not refused:
+                done.add(data)
+            assert once or not refused
+            assert not (once and ack_id not in counts and not refused), "an exactly-once sender learns of it"
+        elif act == "nack" and ack_id == newest and ack_id in subscriber.held and ack_id in counts and data not in done:
+            taken_back(data)
+            subscriber.nack(ack_id)
+        look()
+    harness.advance(16)
+    look()
+    assert not again
+    harness.restart()
+    rest = Subscriber(harness)
+    harness.advance(8)
+    assert sorted(rest.data) == sorted(set(map(str, range(6))) - done)
+
+
+@pytest.mark.parametrize("tried_before", [True, False])
+def test_what_is_refused_has_failed_only_if_it_was_not_tried_before(tried_before: bool) -> None:
+    """An earlier attempt whose answer was lost may have counted."""
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    (ack_id,) = subscriber.held
+    answers: list[Exception] = [Unavailable("the answer was lost")] if tried_before else []
+
+    def acknowledge(*given: Any, **_: Any) -> None:
+        given[4](answers.pop(0) if answers else FailedPrecondition("the grant is over"))
+
+    harness.leases.publish.acknowledge = acknowledge  # type: ignore[method-assign]
+    failed = subscriber.ack(ack_id)
+    harness.advance(8)
+    assert not answers
+    assert (failed, subscriber.unknown) == (([], [ack_id.encode()]) if tried_before else ([ack_id.encode()], []))
+
+
+def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    (first,) = subscriber.held
+    harness.advance(10.5)
+    second = subscriber.received[-1].ack_id
+    assert second != first
+    assert subscriber.ack(first) == [first.encode()]
+    assert subscriber.ack(second) == []
+    assert subscriber.ack(second) == [second.encode()]
+    harness.advance(20)
+    assert subscriber.data == ["a", "a"]
+
+
+def test_a_forged_ack_id_changes_nothing() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    (good,) = subscriber.held
+    forged = good[:-1] + ("A" if good[-1] != "A" else "B")
+    with pytest.raises(BadAckId):
+        subscriber.ack(good, forged)
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert again.data == ["a"]
+
+
+def test_a_lease_ends_at_its_deadline() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.advance(9.5)
+    assert subscriber.data == ["a"]
+    harness.advance(1)
+    assert subscriber.data == ["a", "a"]
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
+def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: dict[str, bool]) -> None:
+    harness = ForwarderHarness(**options)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    assert subscriber.data == ["a", "b"]
+    leases = harness.leases
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    leases.came_back = fails  # type: ignore[method-assign]
+    for _ in range(30):
+        harness.advance(0.5)
+    assert subscriber.data[:4] == ["a", "b", "a", "b"]
+    subscriber.ack(*[one.ack_id for one in subscriber.received[2:4]])
+    harness.quiesce()
+    assert unacknowledged(harness.publish, harness.record) == 0
+
+
+@pytest.mark.parametrize("size", [10, 3_000, 100_000])
+def test_everything_comes_back_whatever_its_size(size: int) -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    sent = [f"{number:03d}" + "x" * size for number in range(100)]
+    for begin in range(0, 100, 10):
+        harness.send(*sent[begin : begin + 10])
+    assert len(subscriber.data) == 100
+    harness.advance(10.5)
+    assert subscriber.data[100:] == sent
+    subscriber.nack(*subscriber.held)
+    assert sorted(subscriber.data[200:]) == sent
+
+
+def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_ack() -> None:
+    harness = ForwarderHarness()
+    subscribers = [Subscriber(harness, max_messages=2000), Subscriber(harness, max_messages=2000)]
+    for begin in range(0, 3000, 1000):
+        harness.send(*(str(number) for number in range(begin, begin + 1000)))
+    assert sum(len(subscriber.data) for subscriber in subscribers) == 3000
+    harness.advance(10.5)
+    assert sum(len(subscriber.data) for subscriber in subscribers) == 6000
+
+
+def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
+    harness = ForwarderHarness()
+    one, two = Subscriber(harness, max_messages=30), Subscriber(harness)
+    harness.send(*(str(n) for n in range(200)))
+    assert len(one.data) == 30
+    assert sorted(one.data + two.data, key=int) == [str(n) for n in range(200)]
+    one.ack(*list(one.held)[:10])
+    harness.send(*(str(n) for n in range(200, 300)))
+    assert 30 < len(one.data) <= 40
+
+    harness = ForwarderHarness()
+    one, two = Subscriber(harness), Subscriber(harness)
+    harness.send(*(str(n) for n in range(100)))
+    assert (len(one.data), len(two.data)) == (50, 50)
+
+
+def test_bytes_are_limited_and_a_first_message_too_large_is_still_delivered() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness, max_bytes=1000)
+    harness.send("x" * 5000)
+    assert len(subscriber.data) == 1
+    harness.send("y")
+    assert len(subscriber.data) == 1
+    subscriber.ack()
+    assert len(subscriber.data) == 2
+
+
+def test_a_unary_pull_takes_one_response() -> None:
+    harness = ForwarderHarness()
+    harness.send("a", "b", "c")
+    pull = Subscriber(harness, max_messages=2, single=True)
+    harness.quiesce()
+    assert pull.data == ["a", "b"]
+    assert pull.responses == 1
+    second = Subscriber(harness, max_messages=2, single=True)
+    harness.quiesce()
+    assert second.data == ["c"]
+
+
+def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
+    harness = ForwarderHarness(filter_text='attributes.carrier = "UA"')
+    subscriber = Subscriber(harness)
+    harness.send("yes", carrier="UA")
+    harness.send("no", carrier="AA")
+    harness.send("none")
+    assert subscriber.data == ["yes"]
+    subscriber.ack()
+    harness.advance(0.2)
+    ledger = harness.publish.ledgers[harness.record.incarnation]
+    (source,) = harness.publish.sources.of_topic(1)
+    assert ledger.covers(source.number, 0, 3)
+
+
+def test_seek_to_a_time_revives_and_purges() -> None:
+    harness = ForwarderHarness(retain_acked=True)
+    subscriber = Subscriber(harness)
+    harness.send("old")
+    harness.clock.advance(1)
+    harness.send("new")
+    boundary = subscriber.received[-1].message.publish_time.ToNanoseconds()
+    subscriber.ack()
+    seek_to_time(harness.publish, harness.record, boundary, lambda error: None)
+    harness.quiesce()
+    assert subscriber.data == ["old", "new", "new"], "what was published at the very time is included"
+    seek_to_time(harness.publish, harness.record, harness.clock.time_ns() + 10**18, lambda error: None)
+    harness.quiesce()
+    assert subscriber.ack(*subscriber.held) == [], "ids of the old generation are ignored"
+    harness.send("after")
+    assert subscriber.data[-1] == "after"
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert again.data == ["after"], "the seek survives, an acknowledgement of the old generation does not undo it"
+
+
+def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+    subscriber.ack(by_data["a"])
+    harness.take_snapshot(9)
+    subscriber.ack()
+    harness.send("c")
+    subscriber.ack()
+    seek_to_snapshot(harness.publish, harness.record, 9, lambda error: None)
+    harness.quiesce()
+    assert subscriber.data == ["a", "b", "c", "b", "c"]
+
+
+def test_a_deleted_subscription_ends_its_subscribers() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.commit(CatalogChange.delete(harness.record))
+    assert subscriber.gone
+    with pytest.raises(NotFound):
+        harness.subscribe.named(SUB)
+
+
+def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    serial = harness.leases.table.last_serial
+    harness.subscribe.leave(harness.record, subscriber.consumer, [serial])
+    other = Subscriber(harness)
+    harness.quiesce()
+    assert other.data == ["a", "b"]
+
+
+def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
+    for exactly_once, expected in ((False, ["b"]), (True, [])):
+        harness = ForwarderHarness(exactly_once=exactly_once)
+        subscriber = Subscriber(harness)
+        harness.send("a", "b")
+        by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+        request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
+        assert harness.leases.modify(request, 4, 20, harness.clock.monotonic()) == []
+        harness.subscribe.leave(harness.record, subscriber.consumer, over=True)
+        other = Subscriber(harness)
+        harness.quiesce()
+        assert other.data == expected
+        harness.advance(21)
+        assert set(other.data) == {"a", "b"}
+
+
+def test_a_subscription_gets_everything_published_after_it_was_created() -> None:
+    harness = ForwarderHarness()
+    harness.send("before")
+    late = Subscription(
+        30,
+        "projects/p/subscriptions/late",
+        1,
+        harness.record.topic_name,
+        created_revision=harness.publish.catalog.revision + 1,
+    )
+    harness.commit(CatalogChange.put(late))
+    harness.send("after")
+    harness.restart()
+    harness.record = harness.publish.catalog.subscription("projects/p/subscriptions/late")  # type: ignore[assignment]
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    assert subscriber.data == ["after"]
+
+
+def test_a_delivery_at_rest_is_forgotten() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    subscriber.ack()
+    harness.subscribe.leave(harness.record, subscriber.consumer)
+    harness.advance(0.2)
+    assert not harness.subscribe.deliveries
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**6), ordered=st.booleans(), exactly_once=st.booleans(), data=st.data())
+def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
+    seed: int, ordered: bool, exactly_once: bool, data: st.DataObject
+) -> None:
+    harness = ForwarderHarness(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
+    harness.advance(1)
+    subscribers = [Subscriber(harness), Subscriber(harness, max_messages=3)]
+    sent, first_seen, acked = [], [], []
+    for n in range(data.draw(st.integers(1, 12))):
+        key = data.draw(st.sampled_from(["", "a", "b"]))
+        sent.append(f"{key}:{n}")
+        assert harness.send(sent[-1], key=key).error is None
+        if data.draw(st.booleans()):
+            harness.advance(0.2)
+    for _ in range(600):
+        for subscriber in subscribers:
+            for ack_id, text in list(subscriber.held.items()):
+                if harness.random.random() < 0.2:
+                    subscriber.nack(ack_id)
+                else:
+                    failed = subscriber.ack(ack_id)
+                    if not failed:
+                        acked.append(text)
+        harness.advance(0.5)
+        ledger = harness.publish.ledgers[harness.record.incarnation]
+        (source,) = harness.publish.sources.of_topic(1)
+        if ledger.covers(source.number, 0, len(sent)) and harness.leases.at_rest:
+            break
+    else:
+        raise AssertionError(f"not everything was delivered: {sent} but {acked}")
+    assert set(sent) == {text for subscriber in subscribers for text in subscriber.data}
+    if ordered:
+        for key in ("a", "b"):
+            for subscriber in subscribers:
+                first_seen = list(dict.fromkeys(text for text in subscriber.data if text.startswith(key)))
+                assert first_seen == [text for text in sent if text in first_seen]
+
+
+def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
+    harness = ForwarderHarness(retention_s=600)
+    harness.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=86_400)))
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    subscriber.ack()
+    began = harness.clock.time_ns() - 1
+    harness.clock.advance(3_600)
+    seek_to_time(harness.publish, harness.record, began, lambda error: None)
+    harness.quiesce()
+    assert subscriber.data == ["a", "a"]
+
+
+def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    fetch, asked = harness.publish.server.fetch, list[float]()
+
+    def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        asked.append(harness.clock.monotonic())
+        reply(Unavailable("no copy can be reached now"))
+
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
+    harness.send("a")
+    harness.advance(3.0)
+    begun = len(asked)
+    for _ in range(20):
+        harness.send("more")  # what comes behind it is no reason to ask earlier
+        harness.advance(1.0)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert 2 <= begun <= 8
+    assert 8 <= len(asked) - begun <= 12, "every other second"
+    assert max(gaps) <= 2.3, "and never more rarely"
+    monkeypatch.setattr(harness.publish.server, "fetch", fetch)
+    harness.advance(2.5)
+    assert subscriber.data == ["a"] + ["more"] * 20
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
+    harness.send("b")
+    before = len(asked)
+    harness.advance(0.5)
+    assert len(asked) - before >= 2, "after an answer it begins anew"
+
+
+def test_a_key_that_cannot_be_read_again_is_asked_for_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ForwarderHarness(ordered=True)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b", key="k")
+    fetch, asked = harness.publish.server.fetch, list[float]()
+
+    def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        asked.append(harness.clock.monotonic())
+        harness.run_soon(lambda: reply(Unavailable("no copy can be reached now")))
+        assert len(asked) < 100, "again and again without a pause"
+
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
+    subscriber.nack(*subscriber.held)
+    harness.advance(1.0)
+    assert 4 <= len(asked) <= 40
+    monkeypatch.setattr(harness.publish.server, "fetch", fetch)
+    harness.advance(0.5)
+    assert subscriber.data == ["a", "b", "a", "b"]

@@ -1,0 +1,212 @@
+"""Seek: what it is refused for, and where it moves a subscription."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+
+GONE = "projects/p/subscriptions/gone"
+SNAP = "projects/p/snapshots/snap"
+
+
+def seconds(harness: ServicerHarness) -> dict[str, int]:
+    return {"seconds": harness.clock.time_ns() // 10**9}
+
+
+@simulated()
+async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
+    await harness.call("CreateTopic", name="projects/p/topics/other")
+    await harness.call("CreateSubscription", name="projects/p/subscriptions/other", topic="projects/p/topics/other")
+    await harness.call("CreateSnapshot", name=SNAP, subscription="projects/p/subscriptions/other")
+    await harness.call("CreateSubscription", name="projects/p/subscriptions/detached", topic=TOPIC)
+    await harness.call("DetachSubscription", subscription="projects/p/subscriptions/detached")
+    now = seconds(harness)
+    for fields, code, words in (
+        ({"subscription": GONE, "time": now}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
+        ({"subscription": "x", "time": now}, Code.INVALID_ARGUMENT, "Invalid [subscriptions] name: (name=x)"),
+        ({"subscription": SUB}, Code.INVALID_ARGUMENT, "The seek target (a time or a snapshot) must be set."),
+        (
+            {"subscription": "projects/p/subscriptions/detached", "time": now},
+            Code.FAILED_PRECONDITION,
+            "The subscription is detached from its topic: (resource=projects/p/subscriptions/detached).",
+        ),
+        (
+            {"subscription": SUB, "snapshot": "projects/p/snapshots/none"},
+            Code.NOT_FOUND,
+            "Resource not found (resource=projects/p/snapshots/none).",
+        ),
+        ({"subscription": SUB, "snapshot": "none"}, Code.INVALID_ARGUMENT, "Invalid [snapshots] name: (name=none)"),
+        (
+            {"subscription": SUB, "snapshot": SNAP},
+            Code.FAILED_PRECONDITION,
+            "The snapshot belongs to another topic than the subscription.",
+        ),
+    ):
+        for method in ("Seek", "PreviewSeek"):
+            with pytest.raises(SyncpointError) as caught:
+                await harness.call(method, **fields)
+            assert (caught.value.code, caught.value.message) == (code, words)
+    for seconds_, nanos in ((-(2**63), 0), (2**63 - 1, 0), (253_402_300_800, 0), (0, -1), (0, 2**31 - 1)):
+        with pytest.raises(SyncpointError, match="Timestamp is not valid") as caught:
+            await harness.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})
+        assert caught.value.code == Code.INVALID_ARGUMENT
+    with pytest.raises(SyncpointError, match="not a valid SeekRequest"):
+        await harness.channel.unary("/google.pubsub.v1.Subscriber/Seek", b"\xff")
+
+
+@pytest.mark.parametrize("target", [{"seconds": 253_402_300_799}, {"seconds": 4_000_000_000, "nanos": 1}])
+@simulated()
+async def test_a_seek_far_ahead_purges(harness: ServicerHarness, *, target: dict[str, int]) -> None:
+    await harness.put("a", "b")
+    await harness.call("Seek", subscription=SUB, time=target)
+    assert not await harness.pull(timeout=4.0)
+    await harness.put("c")
+    assert [one.message.data for one in await harness.pull()] == [b"c"]
+
+
+@pytest.mark.parametrize("target", [{}, {"seconds": -62_135_596_800}])
+@simulated(retain_acked=True)
+async def test_a_seek_far_back_revives_what_is_kept(harness: ServicerHarness, *, target: dict[str, int]) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull()
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+    assert not await harness.pull(timeout=4.0)
+    await harness.call("Seek", subscription=SUB, time=target)
+    assert len(await harness.pull()) == 2
+
+
+@simulated(retain_acked=True)
+async def test_a_seek_is_exact_and_survives_a_crash(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    await asyncio.sleep(2)
+    middle = harness.clock.time_ns()
+    await harness.put("b")
+    target = {"seconds": middle // 10**9, "nanos": middle % 10**9}
+    await harness.call("Seek", subscription=SUB, time=target)
+    for _ in range(2):
+        assert [one.message.data for one in await harness.pull()] == [b"b"]
+        await harness.crash()
+
+
+@simulated()
+async def test_a_seek_to_a_snapshot_takes_its_sets_over(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull(1)
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
+    await harness.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    rest = await harness.pull()
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in rest])
+    assert not await harness.pull(timeout=4.0)
+    await harness.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert [one.message.data for one in await harness.pull()] == [b"b"]
+
+
+@simulated()
+async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    harness.disks_rest = True
+    seeking = asyncio.create_task(harness.call("Seek", subscription=SUB, time=seconds(harness)))
+    await asyncio.sleep(60)
+    assert not seeking.done()
+    harness.persist()
+    await seeking
+    seeking = asyncio.create_task(harness.call("Seek", subscription=SUB, time=seconds(harness)))
+    await asyncio.sleep(0.01)
+    harness.store.fail(OSError("no disk left"))
+    with pytest.raises(SyncpointError, match="The change may or may not be stored") as caught:
+        await seeking
+    assert caught.value.code is Code.UNAVAILABLE
+
+
+@simulated()
+async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(harness: ServicerHarness) -> None:
+    """A publish that came before the seek, though its answer did not: it lies before the seek's time."""
+    harness.disks_rest = True
+    publishing = asyncio.create_task(harness.put("a"))
+    await asyncio.sleep(0.01)
+    seeking = asyncio.create_task(
+        harness.call("Seek", subscription=SUB, time={"seconds": seconds(harness)["seconds"] + 3600})
+    )
+    await asyncio.sleep(0.01)
+    harness.persist()
+    await asyncio.gather(publishing, seeking)
+    assert not await harness.pull(timeout=4.0)
+
+
+@simulated()
+async def test_leases_from_before_a_seek_are_void(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    (old,) = await harness.pull()
+    await harness.call("Seek", subscription=SUB, time={})
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[old.ack_id])  # of an older generation: changes nothing
+    assert len(await harness.pull()) == 1
+
+
+async def moved(harness: ServicerHarness, **target: Any) -> tuple[int, int, int]:
+    """What a preview says, (waiting, returning, acknowledged), checked by what the seek then does to the backlog."""
+    said = await harness.call("PreviewSeek", subscription=SUB, **target)
+    assert not said.unknown
+    found = (said.backlog_messages, said.returning_messages, said.acknowledged_messages)
+    before = await harness.call("GetSubscriptionState", subscription=SUB)
+    assert (before.backlog_messages, before.generation) == (found[0], before.generation)
+    await harness.call("Seek", subscription=SUB, **target)
+    after = await harness.call("GetSubscriptionState", subscription=SUB)
+    assert after.generation == before.generation + 1
+    assert after.backlog_messages == found[0] + found[1] - found[2]
+    return found
+
+
+async def take(harness: ServicerHarness, most: int) -> None:
+    got = await harness.pull(most)
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+
+
+@simulated(retain_acked=True)
+async def test_a_preview_says_what_comes_back_and_what_does_not_wait_any_more(harness: ServicerHarness) -> None:
+    await harness.put(*"abcd")
+    await take(harness, 3)
+    await harness.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    await asyncio.sleep(2)
+    middle = {"seconds": harness.clock.time_ns() // 10**9 - 1}
+    await harness.put("e", "f")
+    assert await moved(harness, time=middle) == (3, 0, 1)
+    await take(harness, 2)
+    assert await moved(harness, snapshot=SNAP) == (0, 3, 0)
+    assert await moved(harness, time={}) == (3, 3, 0)
+    assert await moved(harness, time={"seconds": 4_000_000_000}) == (6, 0, 6)
+
+
+@simulated()
+async def test_a_preview_counts_nothing_where_nothing_is_kept(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    await take(harness, 1)
+    assert await moved(harness, time={}) == (1, 0, 0)
+
+
+@simulated(retain_acked=True)
+async def test_a_preview_leaves_out_what_has_run_out(harness: ServicerHarness) -> None:
+    options = {"subscription": SUB, "ttl": {"seconds": 60}}
+    await harness.call("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["ttl"]})
+    await harness.put("a", "b")
+    await take(harness, 1)
+    await asyncio.sleep(100)
+    await harness.put("c")
+    await take(harness, 1)
+    assert await moved(harness, time={}) == (0, 1, 0)
+
+
+@simulated()
+async def test_a_preview_counts_what_a_filter_leaves_out_as_a_backlog_does(harness: ServicerHarness) -> None:
+    name = "projects/p/subscriptions/red"
+    await harness.call("CreateSubscription", name=name, topic=TOPIC, filter='attributes.color = "red"')
+    await harness.put("blue")
+    ahead = {"seconds": 4_000_000_000}
+    said = await harness.call("PreviewSeek", subscription=name, time=ahead)
+    state = await harness.call("GetSubscriptionState", subscription=name)
+    assert said.backlog_messages == said.acknowledged_messages == state.backlog_messages == 1

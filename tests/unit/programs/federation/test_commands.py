@@ -1,0 +1,109 @@
+"""`syncpoint federation` and `syncpoint archive` where no server and no Spark is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncpoint.base.model.errors import Unavailable
+from syncpoint.programs.cli.main import cli
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import FederatedCluster
+from syncpoint.programs.federation.state import StateFolder, SupervisorState
+
+FILE = """\
+version: 1
+clusters:
+  eu: {endpoint: "eu:8085"}
+  us: {endpoint: "us:8085", token: {env: US_TOKEN}}
+namespaces:
+  shop: {clusters: [eu, us]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "federation.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def said(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="syncpoint")
+
+
+def test_a_right_file(file: Path) -> None:
+    result = said("federation", "validate", str(file))
+    assert result.exit_code == 0
+    assert "2 clusters, 2 links" in result.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reported"),
+    [
+        ("clusters: [eu, us]", "clusters: [eu, uss]"),
+        ("token: {env: US_TOKEN}", "token: secret"),
+        ("version: 1", "version: 2"),
+        ("namespaces:", "namespace:"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(file: Path, wrong: str, reported: str) -> None:
+    file.write_text(FILE.replace(wrong, reported))
+    result = said("federation", "validate", str(file))
+    assert result.exit_code == 1
+    place = {"[eu, uss]": "uss", "secret": "clusters.us.token", "2": "version", "namespace:": "namespace"}
+    assert place[reported.partition(": ")[2] or reported] in result.output
+
+
+def test_stop_needs_somebody_who_runs(file: Path) -> None:
+    result = said("federation", "stop", str(file))
+    assert result.exit_code == 1
+    assert "Nobody runs it" in result.output
+
+
+def test_who_is_gone_does_not_run(file: Path, tmp_path: Path) -> None:
+    StateFolder(tmp_path / "federation-state").say(SupervisorState(pid=2**22 + 1, file=str(file), started=0.0))
+    assert "Nobody runs it" in said("federation", "stop", str(file)).output
+
+
+def away(servers: Servers, cluster: FederatedCluster, method: str, request: Any) -> Any:
+    raise Unavailable(f"{cluster.name} ({cluster.endpoint}) does not answer")
+
+
+@pytest.mark.parametrize(
+    ("named", "typed"), [("federation.yaml", ""), ("other.yaml", " other.yaml"), ("a b.yaml", " 'a b.yaml'")]
+)
+def test_what_is_advised_acts_on_the_same_file(
+    named: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Servers, "topics", lambda servers, cluster, project: ["projects/shop/topics/orders"])
+    monkeypatch.setattr(Servers, "call", away)
+    monkeypatch.chdir(tmp_path)
+    Path(named).write_text(FILE)
+    resumes = f"`syncpoint federation resume shop.eu-us.orders{typed}`"
+    paused = said("federation", "pause", "shop.eu-us.orders", named)
+    assert f"{resumes} lets it go on" in paused.output
+    status = said("federation", "status", named).output
+    assert f"until {resumes}" in status
+    assert f"`syncpoint federation run{typed}` does" in status
+    assert f"until {resumes}" in said("federation", "status", named, "--format", "json").output
+
+
+def test_a_backfill_says_which_server_of_the_file_is_away(file: Path) -> None:
+    file.write_text(FILE.replace("eu:8085", "127.0.0.1:1"))
+    result = said("federation", "backfill", "shop.eu-us.orders", str(file), "--from", "earliest", "--dry-run")
+    assert result.exit_code == 5
+    assert "eu (127.0.0.1:1) does not answer" in result.output
+    assert f"under `clusters` in {file}" in result.output
+    assert "syncpoint serve" not in result.output
+    assert "8085" not in result.output
+
+
+def test_an_archive_that_is_none(tmp_path: Path) -> None:
+    for command in ("verify", "describe"):
+        result = said("archive", command, str(tmp_path))
+        assert result.exit_code == 1
+        assert "There is no archive" in result.output
