@@ -34,7 +34,7 @@ KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 STARTED_BY = "SYNCPOINT_TEST_PART"  # in the environment of all that a part starts
 
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
-QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "docs", "access", "test_words.py")
+QUICK_ROOMS = ("model", "runtime", "rules", "protobuf", "metadata", "cli", "client", "docs", "access", "test_words.py")
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,12 @@ class Part:
 
 def unit_paths(*, quick: bool) -> list[str]:
     """The rooms with unit tests, the quick ones or all others; a test outside of rooms belongs to the others."""
-    found = (ROOT / "tests" / "unit").iterdir()
+    unit = ROOT / "tests" / "unit"
+    wings = {path.parent.parent for path in unit.glob("*/*/test_*.py") if not any(path.parent.parent.glob("test_*.py"))}
+    found = [path for folder in (unit, *wings) for path in folder.iterdir() if path not in wings]
     rooms = sorted(path for path in found if (path.is_dir() and path.name[0] not in "._") or path.match("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in rooms if (path.name in QUICK_ROOMS) == quick]
+
 
 
 CHECK = (
