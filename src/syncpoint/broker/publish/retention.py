@@ -1,4 +1,4 @@
-"""Retention: what must still be kept, asked entry by entry by `storage/recovery/trim`.
+"""Retention: what must still be kept, asked entry by entry by `log/storage/recovery/trim`.
 
 Place: the end of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
 its retention of it, unless the message has outlived its time to live and is dropped then; while a subscription or the

@@ -88,8 +88,8 @@ def test_without_a_reason_the_code_gives_the_type(code: int, kind: type[errors.S
 
 SRC = Path(__file__).parents[4] / "src"
 BY_TEXT = {  # etcd says what happened in words alone: codes and details of its answers do not report these apart
-    "syncpoint/metadata/etcd_client.py",
-    "syncpoint/metadata/etcd_streams.py",
+    "syncpoint/catalog/metadata/etcd_client.py",
+    "syncpoint/catalog/metadata/etcd_streams.py",
 }
 
 
