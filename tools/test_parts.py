@@ -60,7 +60,6 @@ def unit_paths(*, quick: bool) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in rooms if (path.name in QUICK_ROOMS) == quick]
 
 
-
 CHECK = (
     Part("lint", "ruff: style and likely mistakes", 5, [str(BIN / "ruff"), "check", "."]),
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
