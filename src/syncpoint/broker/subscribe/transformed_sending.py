@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from syncpoint.catalog.metadata.catalog import Catalog
-from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.broker.subscribe.consumer import Consumer
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.transforms.message_transforms import Transformer
 from syncpoint.catalog.transforms.responses import PAUSE_S, transformed_response
 from syncpoint.wire.protobuf.messages import pubsub
