@@ -1,4 +1,4 @@
-"""Builds what users install: a source distribution and a wheel with the compiled kernel, into dist/.
+"""Builds what users install: a source distribution, a wheel with the compiled kernel, and the test kit, into dist/.
 
 Usage: build_wheel.py [FOLDER]. The wheel gets the tag of the oldest glibc that it runs on (auditwheel), so a machine
 needs no compiler to use it. A kernel that does not compile fails the build, and so does a wheel that lacks a
@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
 
-def built(folder: Path) -> tuple[Path, Path]:
-    """The source distribution and the wheel, made into a folder; older ones of the package are removed from it."""
+def built(folder: Path) -> tuple[Path, Path, Path]:
+    """The source distribution, the wheel and the test kit, in a folder from which older ones are removed."""
     os.environ["SYNCPOINT_KERNEL"] = "require"
     os.chdir(ROOT)
     from setuptools import build_meta
 
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("syncpoint-*"):
+    for old in folder.glob("syncpoint[-_]*"):
         old.unlink()
     source = folder / build_meta.build_sdist(str(folder))
     with tempfile.TemporaryDirectory() as scratch:
@@ -37,7 +37,17 @@ def built(folder: Path) -> tuple[Path, Path]:
         take_compiled()
         raw = Path(scratch) / build_meta.build_wheel(scratch)
         check(raw)
-        return source, repaired(raw, folder)
+        return source, repaired(raw, folder), testing_wheel(folder)
+
+
+def testing_wheel(folder: Path) -> Path:
+    """The wheel of `syncpoint-testing`, built from a copy, so that nothing is left beside the sources."""
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = shutil.copytree(ROOT / "src" / "syncpoint" / "testing", Path(scratch) / "testing")
+        code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", code, str(folder.resolve())], cwd=sources, check=True)
+    (made,) = folder.glob("syncpoint_testing-*.whl")
+    return made
 
 
 def take_compiled() -> None:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from syncpoint.testing.etcd import why_not
+from syncpoint.testing.rigs.etcd import why_not
 from tests.clients.official import CACHE, CLIENTS, HERE, Client, prepare
 from tests.clients.targets import TARGETS, Target, Together
 

@@ -22,7 +22,7 @@ import grpc
 import yaml
 
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 from tests.integration.test_at_risk import foretold, of_topic, place, published, taken

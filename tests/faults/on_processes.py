@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 
-from syncpoint.testing import official
-from syncpoint.testing.history import MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.history import MessageIdentity, Outcome, seal
 from tests.faults.stage import Stage, scenario
 
 

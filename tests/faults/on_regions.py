@@ -6,8 +6,8 @@ import uuid
 
 import grpc
 
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from tests.faults.net_cluster import NetShape
 from tests.faults.stage import Stage, scenario
 from tests.kit.clusters import holds

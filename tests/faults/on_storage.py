@@ -19,8 +19,8 @@ import grpc
 from syncpoint.base.model.cluster import DiskPlace
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.log.storage.placement import Candidate, Wanted, place
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.faults.net_cluster import NetShape
 from tests.faults.stage import Stage, scenario

@@ -26,10 +26,10 @@ import grpc
 
 from syncpoint.base.model.identity import log_of, parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.testing import official
-from syncpoint.testing.history import History, MessageIdentity, Outcome, Publish, unseal
-from syncpoint.testing.history import seal as sealed
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, Publish, unseal
+from syncpoint.testing.rigs.history import seal as sealed
+from syncpoint.testing.rigs.official import eventually
 from tests.kit.clusters import Kit
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)

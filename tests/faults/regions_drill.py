@@ -34,7 +34,7 @@ import yaml
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.front.client.edge_publisher import EdgePublisher
 from syncpoint.front.client.switching_receiver import MESSAGE_ID
-from syncpoint.testing.official import Api, eventually
+from syncpoint.testing.rigs.official import Api, eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from tests.kit.relay import FaultyRelay, RelayFault

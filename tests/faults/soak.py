@@ -22,9 +22,9 @@ from collections import Counter
 from pathlib import Path
 
 from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History
-from syncpoint.testing.workload import LoadPublisher, Receiver, clean, furnish, rescue
+from syncpoint.testing.rigs import checkers, official
+from syncpoint.testing.rigs.history import History
+from syncpoint.testing.rigs.workload import LoadPublisher, Receiver, clean, furnish, rescue
 
 DRAIN_SECONDS = 120.0
 PAUSE_S = (0.5, 9.0)

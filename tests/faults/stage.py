@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing import checkers
-from syncpoint.testing.history import Outcome
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.history import Outcome
 from tests.faults.net_cluster import NetCluster
 from tests.kit.clusters import Kit, Load
 

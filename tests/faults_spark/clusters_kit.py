@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.testing.log_oracle import Oracle
-from syncpoint.testing.official import Api
+from syncpoint.testing.rigs.log_oracle import Oracle
+from syncpoint.testing.rigs.official import Api
 from tests.faults_spark.faults_kit import Case, Failed
 from tests.spark.federation_kit import Site, awaited
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-from syncpoint.testing.log_oracle import LogComparison
+from syncpoint.testing.rigs.log_oracle import LogComparison
 from tests.faults_spark.faults_kit import Case, Driver
 from tests.spark.federation_kit import Site, sites
 

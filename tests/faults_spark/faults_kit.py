@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.programs.federation.sparks import python_env
-from syncpoint.testing.log_oracle import LogComparison, judge
+from syncpoint.testing.rigs.log_oracle import LogComparison, judge
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import Site, awaited
 

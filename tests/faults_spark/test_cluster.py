@@ -13,7 +13,7 @@ import yaml
 from syncpoint.base.runtime.ports import free_ports
 from syncpoint.programs.federation.sparks import Processes, python_env, spark_class
 from syncpoint.programs.federation.state import StateFolder
-from syncpoint.testing.log_oracle import judge
+from syncpoint.testing.rigs.log_oracle import judge
 from tests.faults_spark.faults_kit import descendants
 from tests.spark.federation_kit import Site, awaited, name_of, sites
 

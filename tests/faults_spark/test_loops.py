@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from syncpoint.programs.federation.sparks import python_env
-from syncpoint.testing.log_oracle import LogComparison, disordered
+from syncpoint.testing.rigs.log_oracle import LogComparison, disordered
 from tests.spark.federation_kit import name_of, sites
 
 pytestmark = pytest.mark.timeout(900)

@@ -17,7 +17,7 @@ from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
 from syncpoint.programs.federation.transform import CARRIED
-from syncpoint.testing.log_oracle import LogComparison, judge
+from syncpoint.testing.rigs.log_oracle import LogComparison, judge
 from syncpoint.wire.protobuf import methods
 from tests.faults_spark.faults_kit import Case, Driver, Failed, Unguarded, kill_one
 from tests.spark.federation_kit import Site, awaited

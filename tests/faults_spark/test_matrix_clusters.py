@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.testing.etcd import why_not
+from syncpoint.testing.rigs.etcd import why_not
 from tests.faults_spark.clusters_kit import AWAY_S, COUNT, ClusterCase, ClusterSite, cluster_sites
 from tests.faults_spark.faults_kit import Driver
 

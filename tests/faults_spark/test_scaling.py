@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from syncpoint.programs.federation.sparks import python_env
-from syncpoint.testing.log_oracle import LogComparison, judge
+from syncpoint.testing.rigs.log_oracle import LogComparison, judge
 from tests.faults_spark.faults_kit import descendants, kill_one
 from tests.spark.federation_kit import Site, awaited, name_of, sites
 

@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 import pytest
 
-from syncpoint.testing import official
-from syncpoint.testing.etcd import why_not
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit import forked_programs, houses
 from tests.kit.endpoint import Endpoint
@@ -232,7 +232,7 @@ def enter() -> Iterator[Callable[[str], Space]]:
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The cluster that all cluster tests share; None where there is no etcd."""
-    from syncpoint.testing.etcd import why_not
+    from syncpoint.testing.rigs.etcd import why_not
     from tests.kit.clusters import Kit
 
     if why_not():

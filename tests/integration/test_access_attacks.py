@@ -21,8 +21,8 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from syncpoint.catalog.access.rules import RULES
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import accounts, iam, pubsub

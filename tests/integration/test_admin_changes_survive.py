@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 
 NAME = "metadata.sqlite"

@@ -15,7 +15,7 @@ import pytest
 
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerFailed
 from syncpoint.wire.protobuf.messages import admin
 

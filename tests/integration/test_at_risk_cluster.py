@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_at_risk import of_topic, published, received, taken
 

@@ -16,7 +16,7 @@ from syncpoint.broker.export.bucket_files import BucketFile, remove_left
 from syncpoint.broker.export.contents import Contents
 from syncpoint.broker.inner.lent import Lent
 from syncpoint.broker.subscribe.confirm import CopyId
-from syncpoint.testing.official import eventually, refused
+from syncpoint.testing.rigs.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pubsub
 

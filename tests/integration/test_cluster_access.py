@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from syncpoint.base.model.errors import Aborted, Code, SyncpointError
 from syncpoint.front.client.client import Client
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 from syncpoint.wire.protobuf.status import unpacked
 from tests.kit.clusters import Kit

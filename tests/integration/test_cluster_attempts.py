@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from syncpoint.testing.official import attributes_of, bodies, eventually
+from syncpoint.testing.rigs.official import attributes_of, bodies, eventually
 
 NOTED_S = 2.0  # what came back is written down within half a second; a killed process may forget what is younger
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 
-from syncpoint.testing import checkers
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import Load
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import note
 
 TRIES = 3

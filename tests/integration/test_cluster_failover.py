@@ -15,8 +15,8 @@ import pytest
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.client import Client
-from syncpoint.testing import checkers
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.official import bodies, eventually
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Load, note
 from tests.kit.endpoint import Endpoint

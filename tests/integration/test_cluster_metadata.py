@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.programs.cli.cluster import cluster as commands
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 from tests.kit.clusters import Kit
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from tests.kit.scraping import page, scraped, soon
 
 SHOWN = {

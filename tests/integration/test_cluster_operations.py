@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import checkers, official
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Load, note, run_all
 

@@ -20,9 +20,9 @@ from syncpoint.front.proxy.data_keys import REFRESH_S
 from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.tls import tls_of
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import bodies, eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 

@@ -12,8 +12,8 @@ import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 

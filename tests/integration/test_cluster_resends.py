@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from syncpoint.cluster.control.peer_channels import PeerChannels
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.network import TcpNetwork

@@ -15,9 +15,9 @@ import grpc
 import pytest
 
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing import official
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Kit, note
 

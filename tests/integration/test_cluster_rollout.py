@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.testing.etcd import why_not
+from syncpoint.testing.rigs.etcd import why_not
 from tests.kit.customers import ContinuousTest, Customers
 from tests.kit.rollouts import FAILING, ThreeEnvironments, program
 

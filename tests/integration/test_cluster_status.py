@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "")
 SMALL = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)

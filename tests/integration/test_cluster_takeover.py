@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import Kit, note
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub

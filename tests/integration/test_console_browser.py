@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.browsing import MARKS, Looked, chromium, sync_api
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.testing.etcd import why_not
+from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.integration.test_cluster_access import SUBSCRIPTION, TOPIC, Guarded
 from tests.kit.browsing import MARKS, Looked, apart, chromium

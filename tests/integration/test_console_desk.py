@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing import official
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline

@@ -26,8 +26,8 @@ from syncpoint.node.cluster.settings import load
 from syncpoint.programs.cli.main import cli
 from syncpoint.programs.rollout.progress import RolloutState
 from syncpoint.programs.rollout.rollout_store import RolloutStore
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.browsing import MARKS, Looked, chromium

@@ -21,7 +21,7 @@ from syncpoint.cluster.control.hand_over import hand_over_methods
 from syncpoint.cluster.control.membership import Membership, new_incarnation
 from syncpoint.cluster.control.ownership_driver import OwnershipDriver
 from syncpoint.cluster.control.peer_channels import PeerChannels, process_methods
-from syncpoint.testing import etcd
+from syncpoint.testing.rigs import etcd
 from syncpoint.wire.transport.network import TcpNetwork, join_address
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")

@@ -17,8 +17,8 @@ from syncpoint.front.client.client import Client
 from syncpoint.front.client.message_path import recorded_path
 from syncpoint.node.cluster.local import Shape
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space

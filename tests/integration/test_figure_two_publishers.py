@@ -10,7 +10,7 @@ import threading
 
 from google.cloud.pubsub_v1.types import FlowControl
 
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 
 
 class Subscriber:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 

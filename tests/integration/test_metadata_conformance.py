@@ -35,8 +35,8 @@ from syncpoint.catalog.metadata.remote import open_remote
 from syncpoint.catalog.metadata.service import MetadataService
 from syncpoint.catalog.metadata.sqlite import SqliteStore
 from syncpoint.catalog.metadata.store_client import SharedStore, SharedWatch, read_all
-from syncpoint.testing import etcd
-from syncpoint.testing.plain_tests import on_loop, plain_test
+from syncpoint.testing.rigs import etcd
+from syncpoint.testing.rigs.plain_tests import on_loop, plain_test
 from syncpoint.wire.transport.network import TcpNetwork, join_address
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()

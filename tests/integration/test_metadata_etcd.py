@@ -21,9 +21,9 @@ from syncpoint.catalog.metadata.store_client import read_all
 from syncpoint.node.cluster import settings
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.etcd_tls import EtcdNetwork
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.etcd import EtcdCluster, why_not
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.etcd import EtcdCluster, why_not
+from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.transport.network import TcpNetwork
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")

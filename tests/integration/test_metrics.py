@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from syncpoint.base.runtime.ports import free_ports
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from tests.kit.scraping import page, scraped, soon, within
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.faults.build_shim import Faults, compiler
 from tests.kit.probing import probed_once

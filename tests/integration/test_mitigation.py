@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit
 

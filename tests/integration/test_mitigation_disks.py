@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 
 COUNTED = {"orders": 30, "bills": 50, "mails": 20}

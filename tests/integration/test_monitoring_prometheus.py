@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from syncpoint.base.runtime.ports import free_ports
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.watch.monitor.grafana_dashboards import dashboards, expressions
 from syncpoint.watch.monitor.monitor_settings import defaults

@@ -27,7 +27,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from syncpoint.catalog.access.keysets import canonical, key_id
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import accounts, admin
 from tests.kit.endpoint import Endpoint

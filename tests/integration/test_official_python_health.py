@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICES = ("google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber")

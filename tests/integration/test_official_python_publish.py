@@ -7,7 +7,7 @@ import datetime
 import pytest
 from google.pubsub_v1.types import PublishRequest
 
-from syncpoint.testing.official import attributes_of, refused
+from syncpoint.testing.rigs.official import attributes_of, refused
 
 REQUEST_BYTES_MAX = 10_000_000
 

@@ -7,7 +7,7 @@ import threading
 import grpc
 import pytest
 
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 
 
 @pytest.mark.parametrize("most", [0, -1])

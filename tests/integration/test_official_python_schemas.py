@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 
 PROTO = 'syntax = "proto3"; message Order { string id = 1; int32 count = 2; }'
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}

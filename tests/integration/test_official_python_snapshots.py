@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 
 DAY = datetime.timedelta(days=1)
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from google.pubsub_v1.types import StreamingPullRequest
 
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 
 DEADLINE = {"stream_ack_deadline_seconds": 60}
 SAME_SIZE = "ack IDs and deadlines must have the same size"

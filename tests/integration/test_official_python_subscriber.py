@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud.pubsub_v1.subscriber import exceptions as subscriber_exceptions
 from google.cloud.pubsub_v1.types import FlowControl
 
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 
 
 class Inbox:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 
 
 def wanted(space, topic=None, **fields):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.testing.official import eventually, refused
+from syncpoint.testing.rigs.official import eventually, refused
 
 
 def test_create_get_and_delete_a_topic(space):

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from syncpoint.testing.official import attributes_of, bodies, refused
+from syncpoint.testing.rigs.official import attributes_of, bodies, refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.conftest import Space

@@ -16,7 +16,7 @@ import jwt
 import pytest
 
 from syncpoint.catalog.access.keysets import keys_of_set
-from syncpoint.testing.official import attributes_of, bodies, eventually, refused
+from syncpoint.testing.rigs.official import attributes_of, bodies, eventually, refused
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint
 from tests.kit.houses import ISSUER, MODEL

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint

@@ -22,7 +22,7 @@ from syncpoint.programs.topology.topology_file import load, parse
 from syncpoint.programs.topology.topology_flows import flows, project_graph
 from syncpoint.programs.topology.topology_live import carry_out, read
 from syncpoint.programs.topology.topology_plan import plan
-from syncpoint.testing.official import attributes_of, bodies, eventually, refused
+from syncpoint.testing.rigs.official import attributes_of, bodies, eventually, refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space

@@ -15,8 +15,8 @@ import pytest
 
 from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing import etcd, official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import etcd, official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.network import TcpNetwork

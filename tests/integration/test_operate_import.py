@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.testing import etcd, official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import etcd, official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.test_operate_backup import command, drain, publish

@@ -16,8 +16,8 @@ import pytest
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing import etcd, official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import etcd, official
+from syncpoint.testing.rigs.official import eventually
 from tests.integration.test_operate_backup import command, drain
 from tests.kit.clusters import Kit
 

@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_operate_backup import drain, publish

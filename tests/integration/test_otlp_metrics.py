@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from syncpoint.testing import etcd, official
+from syncpoint.testing.rigs import etcd, official
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.clusters import Kit, Shape
 from tests.kit.otlp_numbers import numbers_of

@@ -15,8 +15,8 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import pipeline
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"

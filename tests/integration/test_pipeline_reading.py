@@ -12,8 +12,8 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually, refused
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually, refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 

@@ -15,7 +15,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 

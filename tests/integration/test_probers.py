@@ -20,7 +20,7 @@ import pytest
 from syncpoint.base.runtime.ports import free_ports
 from syncpoint.front.client.client import Client
 from syncpoint.programs.probers.prober_table import METRICS, PROBERS, Measure
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin

@@ -31,9 +31,9 @@ from syncpoint.catalog.access.keysets import keys_of_set
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.catalog.transforms.model_client import ModelClient
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.forwarder_harness import ForwarderHarness
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.wire.protobuf.messages import pubsub
 
 LOCAL = Vetting(networks(["loopback"]))

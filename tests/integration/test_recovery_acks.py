@@ -7,7 +7,7 @@ import threading
 import grpc
 import pytest
 
-from syncpoint.testing.official import Api, attributes_of, eventually
+from syncpoint.testing.rigs.official import Api, attributes_of, eventually
 
 
 def pull_everything(space, subscription, wait=2.0):

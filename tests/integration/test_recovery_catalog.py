@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 
 

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.official import bodies, eventually
 
 
 @contextlib.contextmanager

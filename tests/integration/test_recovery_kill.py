@@ -15,9 +15,9 @@ import grpc
 import pytest
 
 from syncpoint.front.client.client import Client as Admin
-from syncpoint.testing import checkers
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
-from syncpoint.testing.official import Api, eventually
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.official import Api, eventually
 from syncpoint.wire.protobuf.messages import admin
 
 CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "NOT_FOUND")

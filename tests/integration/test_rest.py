@@ -21,7 +21,7 @@ from google.pubsub_v1.services.subscriber.transports.rest import SubscriberRestT
 
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pubsub
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 
 LIVES = 30

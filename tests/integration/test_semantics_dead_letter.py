@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from syncpoint.testing.official import attributes_of, bodies, eventually
+from syncpoint.testing.rigs.official import attributes_of, bodies, eventually
 
 
 class Dead:

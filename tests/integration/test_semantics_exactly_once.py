@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.testing.rigs.official import bodies, eventually, refused
 
 PERMANENT = "PERMANENT_FAILURE_INVALID_ACK_ID"
 

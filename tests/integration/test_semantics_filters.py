@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.testing.official import attributes_of, bodies, refused
+from syncpoint.testing.rigs.official import attributes_of, bodies, refused
 
 SETS = [
     {"none": "of these matter"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from syncpoint.testing import checkers
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.official import bodies, eventually
 
 
 def numbers(received):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from syncpoint.testing.official import Api, bodies, eventually
+from syncpoint.testing.rigs.official import Api, bodies, eventually
 
 
 def code_of(call, *arguments, **options):

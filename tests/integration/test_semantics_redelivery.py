@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.official import bodies, eventually
 
 
 def test_an_unacknowledged_message_comes_again_under_a_new_ack_id(space):

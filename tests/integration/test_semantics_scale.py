@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from syncpoint.testing.official import bodies, eventually
+from syncpoint.testing.rigs.official import bodies, eventually
 
 
 def test_fifty_subscriptions_store_a_message_once(boot, enter, tmp_path):

@@ -7,7 +7,7 @@ import datetime
 import pytest
 from google.pubsub_v1.types import SeekRequest
 
-from syncpoint.testing.official import bodies, refused
+from syncpoint.testing.rigs.official import bodies, refused
 
 YEAR_3000 = datetime.datetime(3000, 1, 1, tzinfo=datetime.UTC)
 LONG_AGO = {"seconds": 1}

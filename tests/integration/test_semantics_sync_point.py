@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from syncpoint.testing import checkers
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
-from syncpoint.testing.official import Api, eventually
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.official import Api, eventually
 
 
 class Publisher:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 
 APP = "billing@demo.iam.syncpoint.internal"

@@ -18,8 +18,8 @@ from google.pubsub_v1 import types
 from hpack import Encoder
 
 from syncpoint.front.client.client import Client
-from syncpoint.testing import official
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport import frames

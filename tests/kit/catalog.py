@@ -27,7 +27,7 @@ from syncpoint.front.api.options_admin import OptionsAdmin
 from syncpoint.front.api.rule_admin import RuleAdmin
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
-from syncpoint.testing.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.protobuf import methods

@@ -32,9 +32,9 @@ from syncpoint.catalog.metadata.records import CREATING, CatalogChange, ChangeOp
 from syncpoint.cluster.control.barrier import ids_of_chain
 from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.settings import StorageSettings
-from syncpoint.testing.memory_files import MemoryFiles
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.memory_files import MemoryFiles
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.transport.memory import MemoryChannel

@@ -23,10 +23,10 @@ import yaml
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.client import Client
 from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
-from syncpoint.testing.official import eventually
-from syncpoint.testing.workload import LoadPublisher, Receiver
+from syncpoint.testing.rigs import checkers, official
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.official import eventually
+from syncpoint.testing.rigs.workload import LoadPublisher, Receiver
 from syncpoint.wire.protobuf.messages import admin
 
 SMALL = Shape(clusters=3, disks=3, forwarders=2, routers=1, proxies=2)

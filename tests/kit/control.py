@@ -21,7 +21,7 @@ from syncpoint.cluster.control.membership import Membership, new_incarnation
 from syncpoint.cluster.control.ownership_driver import OwnershipDriver
 from syncpoint.cluster.control.peer_channels import PeerChannels, process_methods
 from syncpoint.log.storage.quorum import AckRule
-from syncpoint.testing.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 

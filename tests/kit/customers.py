@@ -15,8 +15,8 @@ from typing import Any
 
 import grpc
 
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 
 ANSWER_S = 600.0  # as long as the client tries by itself
 

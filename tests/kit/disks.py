@@ -18,7 +18,7 @@ from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
-from syncpoint.testing.memory_files import FailOn, MemoryFiles
+from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 
 
 class Harness:

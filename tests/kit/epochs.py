@@ -26,7 +26,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topi
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
-from syncpoint.testing.memory_files import MemoryFiles
+from syncpoint.testing.rigs.memory_files import MemoryFiles
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline, pubsub
 from syncpoint.wire.transport.memory import MemoryChannel

@@ -27,7 +27,7 @@ from syncpoint.cluster.control.peer_channels import PeerChannels, process_method
 from syncpoint.front.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.front.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.front.proxy.sealing import Sealer
-from syncpoint.testing.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.protobuf import methods

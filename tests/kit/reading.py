@@ -15,7 +15,7 @@ from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
 from syncpoint.broker.pipeline.reading import LogReader
 from syncpoint.broker.publish.retention import forget_empty_sources, is_needed
 from syncpoint.catalog.metadata.records import CatalogChange
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.transport.memory import MemoryChannel

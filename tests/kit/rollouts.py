@@ -17,7 +17,7 @@ import yaml
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.cluster.looking import Cluster
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 
 NEWER = """
 import sys

@@ -21,7 +21,7 @@ from syncpoint.broker.subscribe.link import ServeLink
 from syncpoint.broker.subscribe.peers import Peer
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import Subscription
-from syncpoint.testing.simulated_loop import SimulatedLoop
+from syncpoint.testing.rigs.simulated_loop import SimulatedLoop
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.transport.calls import Streaming

@@ -21,8 +21,8 @@ import yaml
 
 from syncpoint.base.runtime.ports import free_ports
 from syncpoint.node.cluster.local import Shape
-from syncpoint.testing import official
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.official import eventually
 from tests.kit.clusters import Kit
 
 PROBED: Final = 15.0

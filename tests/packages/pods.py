@@ -28,8 +28,8 @@ import helm_python as helm
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from syncpoint.testing.certificates import Authority
-from syncpoint.testing.etcd import EtcdCluster
+from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.etcd import EtcdCluster
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm"

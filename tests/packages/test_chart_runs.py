@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.testing import etcd
+from syncpoint.testing.rigs import etcd
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("helm_python", reason="Helm has no wheel for this machine: the chart is not rendered")

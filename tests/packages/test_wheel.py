@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import syncpoint
 from syncpoint.base.kernel import MODULES
 from syncpoint.testing.server_process import ServerProcess
 
@@ -35,7 +36,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(dist: Path) -> Path:
-    (found,) = dist.glob("*.whl")
+    (found,) = dist.glob("syncpoint-*.whl")
     return found
 
 
@@ -59,6 +60,21 @@ def test_the_wheel_is_for_many_systems_and_has_the_whole_kernel(wheel: Path) -> 
     for module in MODULES:
         assert any(re.fullmatch(rf"syncpoint/base/kernel/{module}\.cpython-.*\.so", name) for name in names), module
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "tools/"))]
+    kit = {name for name in names if name.startswith("syncpoint/testing/") and name.endswith(".py")}
+    assert kit == {f"syncpoint/testing/{name}.py" for name in ("__init__", "fixture", "server_process")}
+
+
+def test_the_test_kit_is_a_wheel_of_its_own(dist: Path, python: str) -> None:
+    (kit,) = dist.glob("syncpoint_testing-*.whl")
+    assert f"-{syncpoint.__version__}-" in kit.name
+    names = set(zipfile.ZipFile(kit).namelist())
+    folder = ROOT / "src" / "syncpoint"
+    parts = [path for part in ("kafka", "rigs", "simulation") for path in (folder / "testing" / part).rglob("*.py")]
+    assert {str(path.relative_to(folder.parent)) for path in parts} <= names
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index", str(kit)]
+    subprocess.run(pip, check=True, env=BARE)
+    code = "import syncpoint.testing.rigs.history, syncpoint.testing.server_process"
+    subprocess.run([python, "-c", code], check=True, env=BARE, cwd=dist)
 
 
 def test_the_source_distribution_has_every_source(dist: Path) -> None:
@@ -66,6 +82,7 @@ def test_the_source_distribution_has_every_source(dist: Path) -> None:
     with tarfile.open(made) as files:
         there = {name.partition("/")[2] for name in files.getnames()}
     wanted = {str(path.relative_to(ROOT)) for end in ("*.py", "*.pxd", "*.binpb") for path in (ROOT / "src").rglob(end)}
+    wanted = {name for name in wanted if not name.startswith("src/syncpoint/testing/")}
     assert {"setup.py", "pyproject.toml", "LICENSE", *wanted} <= there
 
 

@@ -23,10 +23,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History
+from syncpoint.testing.rigs import checkers, official
+from syncpoint.testing.rigs.history import History
+from syncpoint.testing.rigs.workload import LoadPublisher, Receiver, clean, furnish, rescue
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.testing.workload import LoadPublisher, Receiver, clean, furnish, rescue
 
 DRAIN_SECONDS = 120.0
 MEMORY_GROWTH_MAX = 1.5

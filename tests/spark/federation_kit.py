@@ -13,8 +13,8 @@ from typing import Any
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.spec import parse
 from syncpoint.programs.federation.state import StateFolder
-from syncpoint.testing.log_oracle import Message, Oracle
-from syncpoint.testing.official import Api
+from syncpoint.testing.rigs.log_oracle import Message, Oracle
+from syncpoint.testing.rigs.official import Api
 from syncpoint.testing.server_process import ServerProcess
 
 PROJECT = "fed"

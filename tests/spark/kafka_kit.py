@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from syncpoint.testing.kafka import kafka_client
 from syncpoint.testing.kafka.kafka_client import KafkaRecord
-from syncpoint.testing.log_oracle import Message
+from syncpoint.testing.rigs.log_oracle import Message
 
 KEYS = 7
 PATIENCE_S = 600.0  # a busy machine takes minutes to start Spark twice

@@ -15,7 +15,7 @@ from typing import Any
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import load
-from syncpoint.testing.log_oracle import LogComparison, Message, judge
+from syncpoint.testing.rigs.log_oracle import LogComparison, Message, judge
 from tests.spark.federation_kit import Site, awaited, name_of
 
 SOURCES = ("checked", "sorted", "named", "plain", "sales", "many-1", "many-2", "many-3")

@@ -18,8 +18,8 @@ from syncpoint.programs.federation.job import FederationJob
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.spec import load
 from syncpoint.programs.federation.state import StateFolder
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.spark.federation_kit import Site, job_in_thread
 from tests.spark.patterns_kit import PatternTasks

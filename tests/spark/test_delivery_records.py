@@ -19,7 +19,7 @@ from syncpoint.programs.analytics.plots import PLOTS
 from syncpoint.programs.analytics.recorded_topic import readable_ranges, record_messages, recorded_topic
 from syncpoint.programs.cli.main import cli
 from syncpoint.programs.federation.spec import FederatedCluster
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from syncpoint.programs.federation.servers import Servers
-from syncpoint.testing.log_oracle import Message, disordered
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.log_oracle import Message, disordered
+from syncpoint.testing.rigs.official import refused
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
 SECRET = "a-token-that-nobody-may-see-40517"

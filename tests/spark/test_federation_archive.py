@@ -15,7 +15,7 @@ from syncpoint.programs.federation import archive as archives
 from syncpoint.programs.federation import manifest as manifests
 from syncpoint.programs.federation.archive import archive, restore
 from syncpoint.programs.federation.spec import FederatedCluster
-from syncpoint.testing.log_oracle import Message, disordered
+from syncpoint.testing.rigs.log_oracle import Message, disordered
 from tests.spark.federation_kit import PROJECT, Site, name_of, sites
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from syncpoint.programs.cli.main import cli
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
-from syncpoint.testing.log_oracle import Message
+from syncpoint.testing.rigs.log_oracle import Message
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job
 

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.certificates import Authority
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job
 

@@ -30,7 +30,7 @@ from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import load
 from syncpoint.programs.federation.state import StateFolder
 from syncpoint.programs.federation.steps.payload_keys import KeyringPlace
-from syncpoint.testing.log_oracle import Message, disordered
+from syncpoint.testing.rigs.log_oracle import Message, disordered
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark import federation_kit
 from tests.spark.federation_kit import RunningJob, Site, job_in_thread

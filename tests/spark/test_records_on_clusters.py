@@ -17,8 +17,8 @@ from pyspark_pubsub.rpc import close_idle
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.analytics.reconciliation import reconcile
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.delivery_faults.sitecustomize import DROPPED, LENT_TWICE, SKIPPED
 from tests.spark.federation_kit import Site

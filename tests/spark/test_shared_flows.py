@@ -16,7 +16,7 @@ from syncpoint.programs.federation.flow_plan import Flow
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import Federation, parse
-from syncpoint.testing.log_oracle import judge
+from syncpoint.testing.rigs.log_oracle import judge
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 

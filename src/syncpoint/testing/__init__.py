@@ -1,1 +1,1 @@
-"""Test kit shipped with the product: a server to hold in a test, and a pytest fixture around it."""
+"""Test kit: a server in a test and a pytest fixture around it; the distribution `syncpoint-testing` adds the rest."""

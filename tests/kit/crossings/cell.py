@@ -21,7 +21,7 @@ import grpc
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.front.client.client import Client
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from tests.integration.conftest import Space
 from tests.kit.crossings.outlets import Arrival, Outlet, Pulled

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
 
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 from tests.kit.crossings.cell import Cell, Sent
 from tests.kit.crossings.features import DeadLetters, Records, archive
 from tests.kit.crossings.outlets import Bucket, Pulled, Pushed

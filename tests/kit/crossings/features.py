@@ -15,7 +15,7 @@ from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.front.client.client import Client
 from syncpoint.front.client.message_path import recorded_path
-from syncpoint.testing.official import refused
+from syncpoint.testing.rigs.official import refused
 from tests.integration.test_pipeline_reading import Reader
 from tests.integration.test_pipeline_writing import Writer, frame
 from tests.kit.crossings.cell import MESSAGE_BYTES, Cell, Sent, soon

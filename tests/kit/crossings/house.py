@@ -16,7 +16,7 @@ from typing import Final
 import grpc
 
 from syncpoint.base.model.errors import SyncpointError
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space

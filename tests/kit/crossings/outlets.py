@@ -14,7 +14,7 @@ from typing import Protocol
 
 import grpc
 
-from syncpoint.testing import official
+from syncpoint.testing.rigs import official
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint
 

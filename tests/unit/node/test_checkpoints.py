@@ -13,8 +13,8 @@ from syncpoint.broker.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.node.upkeep import Upkeep
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from tests.unit.node.test_upkeep import checkpointed, count
 
 

@@ -22,9 +22,9 @@ from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.testing.memory_files import FailOn, MemoryFiles
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.methods import Method
 from syncpoint.wire.transport.memory import MemoryChannel

@@ -12,7 +12,7 @@ import uvloop
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.node.public_tls import PublicTls
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.client import Channel
 from syncpoint.wire.transport.server import serve

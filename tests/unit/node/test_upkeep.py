@@ -15,8 +15,8 @@ from syncpoint.broker.publish import upkeep
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.node import uses
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 
 DAY = 86_400
 START_NS = 1_700_000_000 * 10**9  # what the clock of these harnesses shows first

@@ -30,7 +30,7 @@ from pyspark_pubsub.http2 import BlockingConnection, frame, header_block
 from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
 from syncpoint.base.model.errors import Code
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.protobuf import methods
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, Twin, failure
 

@@ -17,7 +17,7 @@ from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
 from syncpoint.base import kernel
 from syncpoint.base.model.errors import Code
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.history import Creation, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.wire.protobuf import methods

@@ -12,7 +12,7 @@ from typing import Any
 
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.history import History, MessageIdentity
+from syncpoint.testing.rigs.history import History, MessageIdentity
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.sim_clocks import DRIFT_MAX, MachineClock

@@ -22,7 +22,7 @@ from syncpoint.catalog.metadata.records import (
     Subscription,
     Topic,
 )
-from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.history import Creation, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.sets import Seek, Taken, named
 from syncpoint.testing.simulation.simulated_chains import SimAssignment, SimulatedChains
 from syncpoint.testing.simulation.topology import DEAD, LETTERS, TOPIC

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
 from syncpoint.testing.simulation.forwarded import receive
 from syncpoint.wire.protobuf import methods

@@ -28,7 +28,7 @@ from syncpoint.broker.publish.message_ids import PUBLISHED
 from syncpoint.front.api import exports, options_admin
 from syncpoint.node import process
 from syncpoint.node.process import Node
-from syncpoint.testing.history import MessageIdentity, Outcome, Publish, seal
+from syncpoint.testing.rigs.history import MessageIdentity, Outcome, Publish, seal
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.consumed import BUCKET, KINDS, PUSHED, Consumed

@@ -15,7 +15,7 @@ from syncpoint.broker.subscribe.link import ServeLink
 from syncpoint.broker.subscribe.peers import Peer
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import ACTIVE, Subscription
-from syncpoint.testing.history import Ack, Outcome
+from syncpoint.testing.rigs.history import Ack, Outcome
 from syncpoint.testing.simulation.nodes import SimNode
 from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.topology import PATIENT

@@ -14,7 +14,7 @@ from typing import Any
 from syncpoint.base.runtime.random import Random
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry
-from syncpoint.testing.history import MessageIdentity
+from syncpoint.testing.rigs.history import MessageIdentity
 from syncpoint.testing.simulation.clients import Clients, Messages
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import BRIEF, BURIED, DEAD, DROPPED, FLEETING, PATIENT, TOPIC

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.testing.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
+from syncpoint.testing.rigs.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
 from syncpoint.wire.transport.fair import FairTurns
 
 _T = TypeVar("_T")

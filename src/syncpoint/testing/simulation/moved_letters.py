@@ -20,8 +20,8 @@ from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.publish.message_ids import PUBLISHED
 from syncpoint.front.api.letter_texts import REDRIVEN_FROM
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import unseal
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import unseal
 from syncpoint.testing.simulation.api_clients import REFUSED, TOPIC, ApiClients
 from syncpoint.testing.simulation.consumed import FULL, ConsumerSeek
 from syncpoint.testing.simulation.forwarded import receive, stored_since

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import History, MessageIdentity, Outcome, unseal
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, unseal
 from syncpoint.testing.simulation.pipeline_history import CommitCall, PipelineHistory, Row, SourcePlace
 from syncpoint.testing.simulation.simulated_jobs import LINK
 from syncpoint.testing.simulation.spark import passes

@@ -16,7 +16,7 @@ from syncpoint.broker.pipeline.mounting import ChainPipelines
 from syncpoint.broker.pipeline.writing import EpochWriter
 from syncpoint.broker.publish.chain import Chain
 from syncpoint.catalog.metadata.layout import LINK_HOMES, QUERY_HOMES
-from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, ClusterFaults
 from syncpoint.testing.simulation.invariants import leftovers

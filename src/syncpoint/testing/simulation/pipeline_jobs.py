@@ -15,7 +15,7 @@ from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.pipeline import epoch_apply, epochs, mounting, staging
 from syncpoint.broker.pipeline.writing import EpochWriter
-from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls
 from syncpoint.testing.simulation.pipeline_checkers import (
     FoundRow,

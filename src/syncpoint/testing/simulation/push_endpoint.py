@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from syncpoint.broker.push.http_sender import PushFailed
 from syncpoint.broker.push.payload import Headers
 from syncpoint.broker.push.push_config import Endpoint
-from syncpoint.testing.history import Outcome
+from syncpoint.testing.rigs.history import Outcome
 from syncpoint.wire.protobuf.messages import pubsub
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.consumed import FULL
 from syncpoint.testing.simulation.forwarded import receive

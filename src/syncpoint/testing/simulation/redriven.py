@@ -20,8 +20,8 @@ from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.front.api.letter_texts import REDRIVEN_FROM
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import MessageIdentity, unseal
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import MessageIdentity, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
 from syncpoint.testing.simulation.forwarded import receive, stored_since
 from syncpoint.wire.protobuf import methods

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub

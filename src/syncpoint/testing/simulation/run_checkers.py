@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from syncpoint.testing.checkers import CHECKERS, CheckResult
-from syncpoint.testing.history import History, Outcome, Publish
+from syncpoint.testing.rigs.checkers import CHECKERS, CheckResult
+from syncpoint.testing.rigs.history import History, Outcome, Publish
 from syncpoint.testing.simulation.base import Moments
 from syncpoint.testing.simulation.sets import Seek, Sets, named
 from syncpoint.testing.simulation.topology import BURIED, DROPPED, LETTERS

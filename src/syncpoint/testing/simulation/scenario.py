@@ -8,8 +8,8 @@ from typing import Any
 
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import MessageIdentity, Outcome
+from syncpoint.testing.rigs.checkers import CheckResult
+from syncpoint.testing.rigs.history import MessageIdentity, Outcome
 from syncpoint.testing.simulation.acted_changes import ActedChanges
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace

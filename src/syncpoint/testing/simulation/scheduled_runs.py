@@ -29,7 +29,7 @@ from syncpoint.broker.publish import commit
 from syncpoint.broker.publish.chain import Chain
 from syncpoint.broker.publish.retention import is_needed
 from syncpoint.broker.publish.source import WAITING_TOPIC
-from syncpoint.testing.history import MessageIdentity, seal
+from syncpoint.testing.rigs.history import MessageIdentity, seal
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.clients import Clients
 from syncpoint.testing.simulation.consuming import Consuming

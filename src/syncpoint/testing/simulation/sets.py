@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncpoint.testing.history import History, Outcome, Publish
+from syncpoint.testing.rigs.history import History, Outcome, Publish
 
 _NEAR_NS = 1_000_000
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from syncpoint.broker.publish.chain import Chain
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.facts_in_front import FactsInFront
+from syncpoint.testing.rigs.facts_in_front import FactsInFront
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.deletions import unnoticed
 

@@ -17,7 +17,7 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.publish.backlog import unacknowledged
 from syncpoint.broker.publish.chain import Chain
-from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, own_turns, run_in_loop
 from syncpoint.testing.simulation.run_checkers import converged, judge, one_writer_per_log, progress

@@ -26,7 +26,7 @@ from syncpoint.log.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Req
 from syncpoint.log.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
 from syncpoint.log.diskserver.remote_files import RemoteFiles
 from syncpoint.log.storage.settings import Durability
-from syncpoint.testing.memory_files import FailOn, MemoryFiles
+from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.testing.simulation.sim_threads import Killed, SimCondition, SimLock, in_sim_thread, pause
 

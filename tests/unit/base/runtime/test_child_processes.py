@@ -16,7 +16,7 @@ import pytest
 from syncpoint.base.model.errors import InvalidArgument, ResourceExhausted, Unavailable
 from syncpoint.base.runtime.child_processes import MEMORY_BYTES, THREADS, TURN_S, ChildProcesses, worked
 from syncpoint.catalog.schemas.publishing import check_definition
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 @on_loop

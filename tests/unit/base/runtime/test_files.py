@@ -20,7 +20,7 @@ from syncpoint.base.runtime.file_content import (
 from syncpoint.base.runtime.files import Files, FileStat, FolderExchanged
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.memory_files import FailOn, MemoryFiles
+from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 
 
 @pytest.fixture(params=["real", "memory"])

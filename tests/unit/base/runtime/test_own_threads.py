@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from syncpoint.base.runtime.own_threads import in_own_thread
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 @on_loop

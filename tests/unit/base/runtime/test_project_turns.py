@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.project_turns import ProjectTurns
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 
 class Work:

@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.tasks import Tasks, all_of, complete, outcome_of
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 @on_loop

@@ -21,8 +21,8 @@ from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.publish.seek import seek_to_time
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.testing.forwarder_harness import ForwarderHarness
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 

@@ -24,8 +24,8 @@ from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.front.api.letter_moves import LetterMoves
-from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Call
 

@@ -6,7 +6,7 @@ import pytest
 
 from syncpoint.base.model.errors import Code, FailedPrecondition
 from syncpoint.broker.publish.seek import seek_to_time
-from syncpoint.testing.forwarder_harness import Subscriber
+from syncpoint.testing.rigs.forwarder_harness import Subscriber
 from tests.kit.reading import SNAPSHOT, SUB, ReadingHarness, refusal
 
 

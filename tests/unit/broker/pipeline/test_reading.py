@@ -15,7 +15,7 @@ from syncpoint.catalog.metadata.entity_options import MessageRule, RuleChange, c
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.log.storage.errors import StorageDamaged
 from syncpoint.log.storage.record import StoredBatch
-from syncpoint.testing.forwarder_harness import Subscriber
+from syncpoint.testing.rigs.forwarder_harness import Subscriber
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.kit.reading import SNAPSHOT, SUB, TOPIC, ReadingHarness, only_source, refusal
 

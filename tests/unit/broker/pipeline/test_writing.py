@@ -12,7 +12,7 @@ import pytest
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.broker.pipeline import epoch_apply, staging, writing
 from syncpoint.catalog.metadata.records import CatalogChange, TopicSchema
-from syncpoint.testing.memory_files import FailOn
+from syncpoint.testing.rigs.memory_files import FailOn
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.kit.epochs import ONE, TWO, Harness, frame
 

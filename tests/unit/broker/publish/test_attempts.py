@@ -16,7 +16,7 @@ from syncpoint.broker.publish import attempts as attempts_module
 from syncpoint.broker.publish.attempts import WRITE_S, DeliveryAttempts
 from syncpoint.broker.publish.ledger import Ledger
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry, Topic
-from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import SUB_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber as Session

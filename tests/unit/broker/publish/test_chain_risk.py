@@ -19,7 +19,7 @@ from syncpoint.log.storage.entries_at_risk import (
 from syncpoint.log.storage.index import IndexRecord
 from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
 from syncpoint.wire.protobuf.messages import internal
 
 ENTRIES, HALF = 400, 200

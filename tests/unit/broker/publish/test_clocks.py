@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.testing.forwarder_harness import ForwarderHarness
-from syncpoint.testing.forwarder_harness import Subscriber as SubscriberInMemory
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import Subscriber as SubscriberInMemory
 from tests.kit.chain import ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 

@@ -11,8 +11,8 @@ from syncpoint.broker.publish import ahead, commit
 from syncpoint.broker.publish.source import WAITING_TOPIC
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
-from syncpoint.testing.facts_in_front import complaints
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller
+from syncpoint.testing.rigs.facts_in_front import complaints
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller
 from syncpoint.wire.protobuf.messages import pubsub
 
 IDS = "sys.MessageId"

@@ -12,7 +12,7 @@ from syncpoint.broker.publish.retention import forget_empty_sources, is_needed
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.log.storage.errors import StorageDamaged
 from syncpoint.log.storage.record import Entry, EntryKind
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 DAY = 86_400

@@ -19,8 +19,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, Subscription
 from syncpoint.cluster.control.log_commit import LogCommit
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
-from syncpoint.testing.forwarder_harness import Subscriber as Client
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import Subscriber as Client
 from tests.kit.chain import ChainHarness, Process, simulated
 from tests.kit.chain_subscriber import Subscriber
 

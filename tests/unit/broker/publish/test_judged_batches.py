@@ -19,7 +19,7 @@ from syncpoint.broker.publish.origin import Publication, SentBatch
 from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace, SourceTable
 from syncpoint.catalog.metadata.entity_options import NO_TOPIC_OPTIONS, TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
-from syncpoint.testing.forwarder_harness import ForwarderHarness, HarnessCaller
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, HarnessCaller
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.chain import TOPIC, TOPIC_NUMBER, ChainHarness, Process, run, simulated

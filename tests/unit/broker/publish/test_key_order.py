@@ -8,7 +8,7 @@ import random
 import pytest
 
 from syncpoint.broker.publish.key_order import PublishOrder
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 def test_batches_leave_as_they_come() -> None:

@@ -22,7 +22,7 @@ from syncpoint.broker.publish.upkeep import LogUpkeep
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 WINDOW_S = 60

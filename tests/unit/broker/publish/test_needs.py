@@ -10,7 +10,7 @@ import pytest
 from syncpoint.broker.publish.needs import TOPICS_MAX, Needs
 from syncpoint.broker.publish.seek import seek_to_time
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness
 
 DAY = 86_400
 

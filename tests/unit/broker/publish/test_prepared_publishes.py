@@ -14,7 +14,7 @@ from syncpoint.base.runtime.child_processes import at_once
 from syncpoint.broker.publish.project_room import ProjectRoom
 from syncpoint.catalog.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
 from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 NAME, T, S = "projects/p/schemas/texts", "projects/p/topics/typed", "projects/p/subscriptions/typed"

@@ -14,7 +14,7 @@ from syncpoint.broker.publish.ledger import Ledger, SnapshotState, begun
 from syncpoint.broker.publish.recovery import replay
 from syncpoint.broker.publish.source import Source, SourceTable
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.memory_store import StoreInMemory
+from syncpoint.testing.rigs.memory_store import StoreInMemory
 
 u64 = st.integers(0, 2**64 - 1)
 

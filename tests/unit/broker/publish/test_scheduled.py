@@ -23,7 +23,7 @@ from syncpoint.broker.publish.scheduled_calls import cancel_scheduled
 from syncpoint.broker.publish.source import WAITING_TOPIC, Source
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 AT = "sys.ScheduledEnqueueTimeUtc"

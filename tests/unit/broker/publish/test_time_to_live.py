@@ -22,7 +22,7 @@ from syncpoint.broker.publish.time_to_live import NEVER_NS, ExpiryIndex, ExpiryR
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 
 DAY = 86_400
 DEAD, DEAD_SUB = "projects/p/topics/dead", "projects/p/subscriptions/dead"

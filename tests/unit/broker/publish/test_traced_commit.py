@@ -5,7 +5,7 @@ from __future__ import annotations
 from syncpoint.base.tracing.trace_context import ATTRIBUTE, TraceContext, span_context
 from syncpoint.broker.publish.source import Source
 from syncpoint.broker.publish.traced_commit import TracedCommit
-from syncpoint.testing.forwarder_harness import ForwarderHarness, HarnessCaller
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, HarnessCaller
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.spans import KeptSpans
 

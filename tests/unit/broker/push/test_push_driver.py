@@ -24,8 +24,8 @@ from syncpoint.broker.push.push_config import Endpoint
 from syncpoint.broker.push.push_driver import PushDriver
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
-from syncpoint.testing.forwarder_harness import ForwarderHarness
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 URL = "https://e.example/push"

@@ -12,7 +12,7 @@ from syncpoint.broker.publish.backlog import unacknowledged
 from syncpoint.broker.recording.recorder import Recorder
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Topic
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.recording import ListCatalog
 

@@ -14,7 +14,7 @@ from syncpoint.broker.recording.recorder import HELD_MAX, MESSAGE_RUNS_MAX, RECO
 from syncpoint.broker.recording.recorder_driver import RecorderDriver
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.recording import ListCatalog
 

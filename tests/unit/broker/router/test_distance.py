@@ -13,7 +13,7 @@ from syncpoint.base.model.cluster import Member
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.router.distance import MARGIN, MARGIN_S, SILENT, Distances, Prober
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 
 def test_the_nearest_comes_first_and_changes_are_noticed() -> None:

@@ -29,7 +29,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topi
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.membership import Membership, new_incarnation
 from syncpoint.cluster.control.peer_channels import PeerChannels, Reach, process_methods
-from syncpoint.testing.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.protobuf import methods

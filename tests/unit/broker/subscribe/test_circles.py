@@ -21,7 +21,7 @@ from syncpoint.catalog.metadata.entity_options import MessageRule, SubscriptionO
 from syncpoint.catalog.metadata.records import DeadLetter
 from syncpoint.catalog.transforms.message_transforms import _changed
 from syncpoint.front.api.letter_edits import chosen
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 SPELLINGS = [spelt(name) for name in sorted(SERVER_WRITTEN) for spelt in (str, str.upper, str.lower, str.swapcase)]

@@ -3,7 +3,7 @@
 from syncpoint.base.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 
 
 def test_dead_letters_carry_where_they_came_from() -> None:

@@ -18,7 +18,7 @@ from syncpoint.base.model.errors import FailedPrecondition, NotFound, Unavailabl
 from syncpoint.broker.publish.backlog import unacknowledged
 from syncpoint.broker.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.catalog.metadata.records import CatalogChange, Retry, Subscription, Topic
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 

@@ -9,7 +9,7 @@ from syncpoint.base.model.errors import Unavailable
 from syncpoint.broker.publish.backlog import unacknowledged
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic, encode_changes
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 

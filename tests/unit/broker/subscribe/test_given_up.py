@@ -16,7 +16,7 @@ from syncpoint.broker.subscribe import expired_letters
 from syncpoint.broker.subscribe.shared_state import Reason
 from syncpoint.catalog.metadata.entity_options import MessageRule, RuleChange, SubscriptionOptions, changed_rules
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 DEAD = "projects/p/topics/dead"

@@ -8,7 +8,7 @@ from syncpoint.base.kernel import ackids
 from syncpoint.broker.subscribe.lease_holder import by_lender, lender_in, lender_of, table_epoch
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription
-from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
+from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness
 from syncpoint.wire.protobuf.messages import pubsub
 
 

@@ -10,7 +10,7 @@ from syncpoint.base.model.errors import Unavailable
 from syncpoint.broker.subscribe.shared_state import Reason
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 DEAD = "projects/p/topics/dead"

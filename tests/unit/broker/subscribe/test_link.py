@@ -9,8 +9,8 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.subscribe.link import ServeLink
 from syncpoint.broker.subscribe.peers import Peer
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.calls import Methods, Streaming, StreamingCall

@@ -10,7 +10,7 @@ from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.subscribe.outstanding_quota import UNBOUNDED, project_of
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription
 from syncpoint.front.api.subscriber import SubscriberService
-from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import unpacked

@@ -8,7 +8,7 @@ from syncpoint.broker.subscribe.passed import FIRST_S, MOST_S, PassedOver
 from syncpoint.broker.subscribe.retry import OffsetRun
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry, Topic
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 
 
 def positions(harness: ForwarderHarness) -> list[int]:

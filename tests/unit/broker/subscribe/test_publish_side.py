@@ -14,8 +14,8 @@ from syncpoint.base.kernel.frames import message_at
 from syncpoint.base.model.delivery import AttemptRun, PublishSide, SourceView, attempts_of
 from syncpoint.base.model.errors import FailedPrecondition, NotFound
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, SeekTarget, Subscription
-from syncpoint.testing.forwarder_harness import ForwarderHarness
-from syncpoint.testing.simulated_loop import SimulatedLoop
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
+from syncpoint.testing.rigs.simulated_loop import SimulatedLoop
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
 from tests.kit.loops import in_simulated_time

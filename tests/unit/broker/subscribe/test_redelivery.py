@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from syncpoint.base.model.limits import RESPONSE_BYTES_MAX
 from syncpoint.catalog.metadata.records import DeadLetter, Retry
-from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 
 
 def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:

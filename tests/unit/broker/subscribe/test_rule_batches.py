@@ -18,7 +18,7 @@ from syncpoint.broker.subscribe.rule_work import Judged, Judging, RuleWork
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
 RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")

@@ -14,7 +14,7 @@ from syncpoint.broker.subscribe.fetch import FetchCursor
 from syncpoint.broker.subscribe.lease import LeaseManager
 from syncpoint.broker.subscribe.lease_batches import BatchLeasing
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
 from tests.kit.loops import in_simulated_time

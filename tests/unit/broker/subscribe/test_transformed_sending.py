@@ -11,8 +11,8 @@ from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.subscribe.transformed_sending import DeliveryTransforms
 from syncpoint.catalog.transforms.errors import TransformError
 from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
-from syncpoint.testing.forwarder_harness import SUB
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 ANY = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()]).SerializeToString()

@@ -17,7 +17,7 @@ from syncpoint.catalog.access.settings import load
 from syncpoint.catalog.access.tokens import Refused
 from syncpoint.catalog.access.upkeep import AccessUpkeep, fetch
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 from .conftest import ISSUER, KEY, OTHER_KEY, Harness, jwks
 

@@ -27,8 +27,8 @@ from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.records import CatalogChange, Record, Setting, Subscription, Topic
 from syncpoint.catalog.metadata.restored_topics import NAME
 from syncpoint.catalog.metadata.store_client import read_all
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 A, B = "projects/p/topics/a", "projects/p/topics/b"
 S = "projects/p/subscriptions/s"

@@ -22,7 +22,7 @@ from syncpoint.catalog.metadata.store_client import SharedStore
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.cli import cluster_metadata
 from syncpoint.programs.cli.main import cli
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 def store(seed: int) -> LocalShared:

@@ -17,8 +17,8 @@ from syncpoint.catalog.metadata.layout import CHANGE, HEAD
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.records import CREATING, CatalogChange, ChangeOp, Record, Setting, Subscription, Topic
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 A, B = "projects/p/topics/a", "projects/p/topics/b"
 S = "projects/p/subscriptions/s"

@@ -14,7 +14,7 @@ from syncpoint.catalog.metadata.contract import StoreUnavailable
 from syncpoint.catalog.metadata.etcd import EtcdStore
 from syncpoint.catalog.metadata.etcd_client import RANGE, WATCH, EtcdClient, etcdpb
 from syncpoint.catalog.metadata.store_client import read_all
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.transport.network import Network
 from syncpoint.wire.transport.stream_state import TOO_LARGE
 

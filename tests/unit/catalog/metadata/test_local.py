@@ -14,8 +14,8 @@ from syncpoint.catalog.metadata.contract import Event, Indeterminate, Put, Resyn
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.store_client import SharedStore, SharedWatch, answered
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 Two = Callable[[LocalShared, LocalShared, ManualClock], Awaitable[None]]
 

@@ -18,8 +18,8 @@ from syncpoint.catalog.metadata.remote import RemoteShared, open_remote
 from syncpoint.catalog.metadata.service import MetadataService
 from syncpoint.catalog.metadata.sqlite import SqliteStore
 from syncpoint.catalog.metadata.store_client import SharedWatch, read_all
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.transport.calls import Methods
 from syncpoint.wire.transport.memory import Faults, MemoryChannel
 from syncpoint.wire.transport.network import Listening

@@ -18,7 +18,7 @@ from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from syncpoint.catalog.metadata.restored_topics import NAME, NOTHING, LostTopicDecision, LostTopics, decode, lost_of
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.plain_tests import plain_test
 from tests.unit.catalog.metadata.test_backup import everything, made, run
 
 TOPICS = st.integers(1, 1 << 40)

@@ -10,8 +10,8 @@ import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Topic
-from syncpoint.testing.plain_tests import plain_test
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.plain_tests import plain_test
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.catalog import PlaneHarness, planned
 

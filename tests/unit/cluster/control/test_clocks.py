@@ -21,8 +21,8 @@ from syncpoint.cluster.control.head_commit import HeadCommit
 from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.cluster.control.usage_reports import USED_S, ReportedUses, UsageReporter
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation.sim_network import SimNetwork
 
 NS = 10**9

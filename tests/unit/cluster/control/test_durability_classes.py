@@ -18,7 +18,7 @@ from syncpoint.cluster.control.durability_classes import CLASSES, DurabilityClas
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ClusterSettings, parse
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 FAST = {"clusters": 1, "durability": "async"}
 

@@ -27,8 +27,8 @@ from syncpoint.cluster.control.ownership_effects import ReleaseOwnership
 from syncpoint.cluster.control.ownership_machine import OwnershipMachine
 from syncpoint.cluster.control.peer_channels import Reach
 from syncpoint.cluster.control.registration import Registration, registered_chains
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 ME = Member("f1", (PUBLISH,), "10.0.0.1:1", 11, region="r")
 LATE_S = 10.0

@@ -10,8 +10,8 @@ import pytest
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.catalog.metadata.records import CatalogChange, SeekTarget, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 
 NEW = "projects/p/topics/new"
 SNAP = "projects/p/snapshots/snap"

@@ -31,8 +31,8 @@ from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.cluster.control.registration import Registration, registered_chains
 from syncpoint.cluster.control.usage_reports import USED_S, ReportedUses, UsageReporter
 from syncpoint.log.storage.quorum import AckRule
-from syncpoint.testing.plain_tests import Work, on_loop, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, on_loop, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.protobuf import methods

@@ -10,7 +10,7 @@ from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.mirror import Identities
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from syncpoint.cluster.control.solo_ownership import LogCatalog, NobodyAsks, OwnDisks
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 
 @on_loop

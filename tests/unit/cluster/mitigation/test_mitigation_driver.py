@@ -21,7 +21,7 @@ from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.operations import Operations
 from syncpoint.cluster.mitigation.mitigation_driver import LOOK_S, MitigationDriver
 from syncpoint.cluster.mitigation.mitigator import MitigationMode, MitigationSettings
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 
 
 class Watched:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.catalog.schemas.compiler import compile_proto
-from syncpoint.testing.servicer_harness import ServicerHarness
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.any_request import AVRO, PROJECTS, Drawing

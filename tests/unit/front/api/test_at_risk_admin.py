@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
 

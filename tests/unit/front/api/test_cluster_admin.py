@@ -28,8 +28,8 @@ from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api.admin_handlers import CatalogService
 from syncpoint.front.api.cluster_admin import ClusterAdmin
 from syncpoint.front.api.server_admin import ServerIdentity
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from syncpoint.wire.transport.memory import MemoryChannel

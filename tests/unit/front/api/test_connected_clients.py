@@ -11,8 +11,8 @@ from syncpoint.base.model.errors import NotFound, Unavailable
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.front.api.client_admin import SHOWN_MAX, ClientAdmin
 from syncpoint.front.api.connected_clients import KEPT_MAX, RECENT_S, ConnectedClients, OpenPull
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from syncpoint.wire.transport.calls import Methods, Streaming, Unary

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 TOPIC, SUB = "projects/p/topics/mine", "projects/p/subscriptions/mine"

@@ -9,8 +9,8 @@ import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.front.api import letter_admin
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 
 DEAD, LETTERS = "projects/p/topics/dead", "projects/p/subscriptions/letters"

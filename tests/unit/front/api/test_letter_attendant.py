@@ -13,8 +13,8 @@ from syncpoint.broker.subscribe import lane_rules
 from syncpoint.front.api import letter_attendant
 from syncpoint.front.api.letter_attendant import LetterAttendant
 from syncpoint.front.api.node_admin import LocalInquiry
-from syncpoint.testing.forwarder_harness import TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import internal
 from tests.kit.working_apart import WorkingApart
 from tests.unit.front.api.test_letter_admin import DEAD, LETTERS, WORK, listed, pulled, texts

@@ -12,7 +12,7 @@ from syncpoint.base.model import limits
 from syncpoint.base.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
 from syncpoint.catalog.schemas.limits import DEFINITION_BYTES_MAX
 from syncpoint.front.api import admin_handlers, schema_handlers
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 T, S, N = "projects/p/topics/given", "projects/p/subscriptions/given-given", "projects/p/snapshots/given"

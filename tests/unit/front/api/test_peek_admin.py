@@ -15,8 +15,8 @@ from syncpoint.catalog.metadata.entity_options import MessageRule, RuleChange, c
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.front.api import pages as pages_of_api
 from syncpoint.front.api import peek_admin
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from tests.kit.working_apart import WorkingApart
 

@@ -8,8 +8,8 @@ import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.flow import FlowLimit
-from syncpoint.testing.forwarder_harness import TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 PATH = "/google.pubsub.v1.Publisher/Publish"

@@ -7,8 +7,8 @@ from typing import Any
 
 from syncpoint.base.model.errors import Code
 from syncpoint.catalog.metadata.records import CatalogChange
-from syncpoint.testing.forwarder_harness import SUB
-from syncpoint.testing.servicer_harness import HarnessStream, ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB
+from syncpoint.testing.rigs.servicer_harness import HarnessStream, ServicerHarness, simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal, pubsub
 

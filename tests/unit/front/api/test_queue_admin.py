@@ -9,8 +9,8 @@ import pytest
 
 from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.catalog.metadata.records import CREATING
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.catalog import FakeOwner, PlaneHarness, planned
 

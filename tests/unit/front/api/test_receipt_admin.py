@@ -6,8 +6,8 @@ import pytest
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.base.model.identity import format_message_id, parse_message_id
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal
 
 

@@ -17,8 +17,8 @@ from syncpoint.base.model.errors import (
     ResourceExhausted,
 )
 from syncpoint.front.api.rule_admin import RULES_BYTES_MAX, RuleAdmin
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.working_apart import WorkingApart
 

@@ -10,8 +10,8 @@ import pytest
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.front.api.scheduled_admin import ScheduledAdmin
-from syncpoint.testing.forwarder_harness import TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal
 
 AT = "sys.ScheduledEnqueueTimeUtc"

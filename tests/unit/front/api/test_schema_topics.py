@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 NAME, T, S = "projects/p/schemas/orders", "projects/p/topics/typed", "projects/p/subscriptions/typed"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 
 GONE = "projects/p/subscriptions/gone"
 SNAP = "projects/p/snapshots/snap"

@@ -13,8 +13,8 @@ import syncpoint
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.base.model.flow import FlowLimit, FlowLimits
 from syncpoint.catalog.metadata.records import Subscription, Topic
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin
 
 OTHER = "projects/p/topics/other"

@@ -12,8 +12,8 @@ from syncpoint.base.model.errors import Code, Unavailable
 from syncpoint.base.model.flow import FlowLimit
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.front.api.connected_clients import STREAM_NAME
-from syncpoint.testing.forwarder_harness import SUB
-from syncpoint.testing.servicer_harness import BareStream, ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB
+from syncpoint.testing.rigs.servicer_harness import BareStream, ServicerHarness, simulated
 
 GONE = "projects/p/subscriptions/gone"
 

@@ -10,8 +10,8 @@ import pytest
 
 from syncpoint.base.model.errors import Code, Unavailable
 from syncpoint.catalog.metadata.records import CatalogChange
-from syncpoint.testing.forwarder_harness import SUB, TOPIC
-from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import PERMANENT_INVALID_ACK_ID, TRANSIENT_INVALID_ACK_ID, unpacked
 from tests.kit.errors import failing

@@ -18,8 +18,8 @@ from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.front.proxy.data_keys import REFRESH_S, KeyRing, TopicKeys
 from syncpoint.front.proxy.sealing import Sealer
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))

@@ -20,8 +20,8 @@ from syncpoint.front.proxy import key_admin
 from syncpoint.front.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.front.proxy.key_admin import KeyCleaner, listed, needed, remove_gone, topics_now
 from syncpoint.front.proxy.sealing import Sealer
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))

@@ -19,7 +19,7 @@ from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.front.api.subscriber import SubscriberService
 from syncpoint.front.proxy.push_feeds import PushFeeds
-from syncpoint.testing.servicer_harness import ServicerHarness
+from syncpoint.testing.rigs.servicer_harness import ServicerHarness
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Methods
 from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, run

@@ -20,7 +20,7 @@ from syncpoint.log.diskserver.command_channel import ChannelLost, CommandChannel
 from syncpoint.log.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
 from syncpoint.log.diskserver.protocol import DiskOp, Reply, Request
 from syncpoint.log.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
-from syncpoint.testing.memory_files import MemoryFiles
+from syncpoint.testing.rigs.memory_files import MemoryFiles
 
 FAST = Patience(connect_s=1.0, silence_s=1.0, give_up_s=1.0, retry_s=0.02, quiet_s=0.1)
 

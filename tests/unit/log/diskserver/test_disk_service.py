@@ -26,7 +26,7 @@ from syncpoint.log.diskserver.protocol import (
     Request,
     Status,
 )
-from syncpoint.testing.memory_files import MemoryFiles
+from syncpoint.testing.rigs.memory_files import MemoryFiles
 
 HELLO = Hello("d", 7, 1, 100, "sync", 1, 1)
 FOLDER = "/disk/chains/0000000007"

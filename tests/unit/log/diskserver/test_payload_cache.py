@@ -23,7 +23,7 @@ from syncpoint.log.diskserver.protocol import (
     encode_reply,
 )
 from syncpoint.log.diskserver.sockets import FrameReader, send_frame
-from syncpoint.testing.memory_files import MemoryFiles
+from syncpoint.testing.rigs.memory_files import MemoryFiles
 
 BIG = SHARE_MIN
 

@@ -15,7 +15,7 @@ from syncpoint.base.runtime.file_content import overwrite_file, read_file
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.memory_files import FailOn, MemoryFiles
+from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 from tests.kit.disks import Harness
 from tests.unit.log.storage.test_real_files import Loop
 

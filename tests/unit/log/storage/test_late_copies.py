@@ -12,7 +12,7 @@ from syncpoint.log.storage.disk.segment_catalog import SegmentCatalog
 from syncpoint.log.storage.entries_at_risk import SegmentRows
 from syncpoint.log.storage.errors import CopiesUnreachable, Fenced, StorageDamaged
 from syncpoint.log.storage.record import EntryKind, StoredBatch
-from syncpoint.testing.memory_files import FailOn
+from syncpoint.testing.rigs.memory_files import FailOn
 from tests.kit.disks import Harness
 
 

@@ -13,7 +13,7 @@ from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.record import MAGIC_BYTES, EntryKind, Queued, encode_header
 from syncpoint.log.storage.recovery import scan
 from syncpoint.log.storage.segment import DATA_START, SegmentHeader
-from syncpoint.testing.memory_files import MemoryFiles
+from syncpoint.testing.rigs.memory_files import MemoryFiles
 
 HEADER = SegmentHeader(1, 2, 3, 4, 1, b"d" * 16, (b"d" * 16,), AckRule.single(1))
 

@@ -50,7 +50,7 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.node.uses import USES
 from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import Plan
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 
 SMALL = StorageSettings(segment_bytes=1 << 20, pool_segments=0)
 RECORD = ChainRecord(7, "w/default", "default", "local", "w", (DiskPlace("c", "d1", "s"), DiskPlace("c", "d2", "s")))

@@ -16,7 +16,7 @@ from syncpoint.catalog.metadata.layout import FORMAT
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.node.cluster.formats import Agreed, Build, Formats, finalize
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.plain_tests import plain_test
 
 OLD, BOTH, NEW = Build("1.0", 1, 1), Build("2.0", 1, 2), Build("3.0", 2, 3)
 CLOCK = SystemClock()

@@ -21,8 +21,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topi
 from syncpoint.catalog.metadata.restored_topics import LostTopics, lost_of
 from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 

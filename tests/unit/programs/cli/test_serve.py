@@ -14,7 +14,7 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.run import exposures
 from syncpoint.programs.cli.serve import new_disks, serve
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 
 
 def disks(tmp_path: Path, *named: str) -> list[Path]:

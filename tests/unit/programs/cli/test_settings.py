@@ -8,7 +8,7 @@ from syncpoint.base.model.errors import Unavailable
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.main import cli
 from syncpoint.programs.cli.settings import Settings
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.protobuf.messages import pubsub
 
 

@@ -16,7 +16,7 @@ from syncpoint.programs.cli.main import cli
 from syncpoint.programs.cli.settings import Settings
 from syncpoint.programs.cli.spark_session import server_of
 from syncpoint.programs.federation.flow_options import access
-from syncpoint.testing.certificates import Authority
+from syncpoint.testing.rigs.certificates import Authority
 
 HERE = "127.0.0.1:8085"
 

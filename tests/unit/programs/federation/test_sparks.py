@@ -16,7 +16,7 @@ from syncpoint.programs.federation.spark_home import installed_home, quick_home
 from syncpoint.programs.federation.sparks import JobSpark, Processes, python_env
 from syncpoint.programs.federation.spec import parse
 from syncpoint.programs.federation.state import StateFolder
-from syncpoint.testing.official import eventually
+from syncpoint.testing.rigs.official import eventually
 
 HAS_A_CHILD = [
     sys.executable,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from syncpoint.testing.history import History, MessageIdentity
+from syncpoint.testing.rigs.history import History, MessageIdentity
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.consumed import PULLED, ClientAnswer, Consumed, Copy
 

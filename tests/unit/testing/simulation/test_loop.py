@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation import loop as loop_module
 from syncpoint.testing.simulation.loop import ProcessLoop, SimulationStuck, run_in_loop
 

@@ -12,7 +12,7 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.catalog.metadata.contract import Indeterminate, Put
 from syncpoint.catalog.metadata.memory import MemoryStore
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.sim_metadata import LATE_S, SimShared
 

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.transport.calls import Call, Unary

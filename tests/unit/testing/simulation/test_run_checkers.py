@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.base import Moments
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,

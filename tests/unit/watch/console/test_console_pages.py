@@ -15,7 +15,7 @@ from syncpoint.base.model.errors import InvalidArgument, PermissionDenied, Unaut
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from syncpoint.catalog.schemas.stored import Revision, Schema, definition_setting
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.watch.console.bundle import POLICY
 from syncpoint.watch.console.console_pages import console_pages
 from syncpoint.watch.console.live_stream import ANONYMOUS_STREAMS_MAX, STREAMS_MAX, WATCHES_MAX

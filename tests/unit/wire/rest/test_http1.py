@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from syncpoint.base.model.errors import NotFound, ResourceExhausted, Unauthenticated
-from syncpoint.testing.plain_tests import plain_test
+from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import retry_info

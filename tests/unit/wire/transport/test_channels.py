@@ -11,7 +11,7 @@ import uvloop
 
 from syncpoint.base.model.errors import Code, NotFound, StaleEpoch, SyncpointError, Unavailable, Unprocessed
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.testing.plain_tests import on_loop, plain_test
+from syncpoint.testing.rigs.plain_tests import on_loop, plain_test
 from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.client import Channel
 from syncpoint.wire.transport.memory import Faults, MemoryChannel

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from syncpoint.base.model.errors import Code
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.transport import fields, frames
 from syncpoint.wire.transport.client import Channel
 from syncpoint.wire.transport.frames import ErrorCode, SettingId

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.testing.plain_tests import on_loop
+from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.transport import frames
 from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.frames import ErrorCode, SettingId

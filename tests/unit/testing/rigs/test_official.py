@@ -7,7 +7,7 @@ import os
 import grpc
 import pytest
 
-from syncpoint.testing.official import emulator_host, eventually, refused
+from syncpoint.testing.rigs.official import emulator_host, eventually, refused
 
 
 class Failure(grpc.RpcError):

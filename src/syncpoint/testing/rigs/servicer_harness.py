@@ -37,10 +37,10 @@ from syncpoint.front.api.streaming_pull import StreamingPullService
 from syncpoint.front.api.subscriber import SubscriberService
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
-from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
-from syncpoint.testing.memory_store import StoreInMemory
-from syncpoint.testing.plain_tests import Work, plain_test
-from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness
+from syncpoint.testing.rigs.memory_store import StoreInMemory
+from syncpoint.testing.rigs.plain_tests import Work, plain_test
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Methods

@@ -16,8 +16,8 @@ from syncpoint.broker.subscribe.consumer import Consumer
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.log.storage.record import EntryKind
-from syncpoint.testing.lossy_link import LossyLink
-from syncpoint.testing.memory_store import StoreInMemory
+from syncpoint.testing.rigs.lossy_link import LossyLink
+from syncpoint.testing.rigs.memory_store import StoreInMemory
 from syncpoint.wire.protobuf.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncpoint.testing.official import connect
+from syncpoint.testing.rigs.official import connect
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 

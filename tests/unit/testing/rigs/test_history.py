@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal, unseal
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal, unseal
 
 identities = st.builds(MessageIdentity, st.text(max_size=30), st.integers(0, 2**64 - 1))
 

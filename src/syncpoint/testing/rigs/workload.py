@@ -17,8 +17,8 @@ from typing import Any
 from google.api_core import exceptions, retry
 from google.cloud.pubsub_v1.types import FlowControl
 
-from syncpoint.testing import official
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs import official
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 
 REFUSALS = (exceptions.InvalidArgument, exceptions.NotFound, exceptions.FailedPrecondition)
 """Errors after which a publish has certainly not happened; every other one leaves it unknown."""

@@ -6,7 +6,7 @@ happened, once or more often). Message bodies are sealed: client, number and a C
 proves by itself which publish it came from and that no byte changed.
 Promises: one counter orders all events of all threads (an event entered after another one returned has the larger
 stamp); bodies are not kept, so that a long run costs about 200 bytes per event.
-Leaves to `syncpoint.testing.checkers` what is right, and to its user to enter *unknown* whenever an outcome is not
+Leaves to `syncpoint.testing.rigs.checkers` what is right, and to its user to enter *unknown* whenever an outcome is not
 certain.
 """
 

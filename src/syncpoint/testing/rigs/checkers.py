@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from syncpoint.testing.history import Ack, Creation, History, MessageIdentity, Outcome, Publish, Receipt
+from syncpoint.testing.rigs.history import Ack, Creation, History, MessageIdentity, Outcome, Publish, Receipt
 
 VIOLATIONS_SHOWN = 20
 """Violations a verdict's text lists; the rest are counted."""

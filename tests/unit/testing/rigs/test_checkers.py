@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.testing import checkers
-from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
+from syncpoint.testing.rigs import checkers
+from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 
 
 class Run:
