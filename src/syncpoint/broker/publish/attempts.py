@@ -2,7 +2,7 @@
 
 Only subscriptions with a dead letter or a retry policy have any: a subscribe forwarder notes what came back to it, in
 batches; whoever reads such messages next is informed. So counts and rests outlive restarts, adoption, moves of a
-source. An extension of the log: notes are written within WRITE_S, all that were made in the meantime in one entry, and
+source. Notes are written within WRITE_S, those of a source that were made in the meantime in one entry, and
 nobody waits for them; a crash loses at most those. A count only grows within a seek generation, so notes may be applied
 in any order and more than once. What was acknowledged is left out of the next checkpoint.
 """
@@ -12,22 +12,25 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.delivery import AttemptRun
+from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.model.limits import RETRY_BACKOFF_SECONDS_MAX
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.publish.message_facts import FactLog, MessageFacts
 from syncpoint.broker.publish.records import ExtensionNumber
 from syncpoint.broker.publish.source import Source
 
-NUMBER = ExtensionNumber.ATTEMPTS
 WRITE_S = 0.5
 RUNS_MAX = 100_000  # of one source of one subscription; what comes back beyond that is counted anew after a restart
 REST_MS_MAX = int(1_000 * RETRY_BACKOFF_SECONDS_MAX)
 _HEAD = struct.Struct("<QIQ")  # subscription, generation, source
 _RUN = struct.Struct("<QQIQ")  # begin, end, count, not before (ms of the wall clock)
 _Key = tuple[int, int]
+_Attempts = tuple[_Key, int, list[AttemptRun]]  # of a generation; rests end at a time of the wall clock
 
 
 def _left(rest_ms: int) -> int:
@@ -35,29 +38,27 @@ def _left(rest_ms: int) -> int:
     return rest_ms if 0 < rest_ms <= REST_MS_MAX + 1000 else 0
 
 
-class DeliveryAttempts:
-    """`append(fact)` writes an entry; `later(seconds, act)` does something after a while."""
+class DeliveryAttempts(MessageFacts[_Attempts]):
+    """See the module. `later(seconds, act)` does something after a while."""
 
-    number = NUMBER
+    number = ExtensionNumber.ATTEMPTS
+    counts = False
+    part = 1
 
     def __init__(
         self,
+        log: FactLog,
         ledgers: Mapping[int, Ledger],
         sources: Container[int],
         clock: Clock,
-        append: Callable[[bytes], None],
         later: Callable[[float, Callable[[], None]], object],
-        found: Iterable[bytes] = (),
     ) -> None:
-        self._ledgers, self._sources, self._clock, self._append, self._later = ledgers, sources, clock, append, later
+        super().__init__(log)
+        self._ledgers, self._sources, self._clock, self._later = ledgers, sources, clock, later
         self.known: dict[_Key, tuple[int, list[AttemptRun]]] = {}  # by subscription, source: generation, runs
         self._new: dict[_Key, list[AttemptRun]] = {}
-        for fact in found:
-            subscription, generation, source = _HEAD.unpack_from(fact)
-            runs = [AttemptRun(*one) for one in _RUN.iter_unpack(fact[_HEAD.size :])]
-            self._apply((subscription, source), generation, runs)
 
-    def note(self, subscription: int, generation: int, source: int, runs: Iterable[AttemptRun]) -> None:
+    def came_back(self, subscription: int, generation: int, source: int, runs: Iterable[AttemptRun]) -> None:
         """Messages came back: `rest_ms` of each run counts from now."""
         ledger = self._ledgers.get(subscription)
         if ledger is None or ledger.generation != generation or source not in self._sources:
@@ -65,7 +66,7 @@ class DeliveryAttempts:
         now = self._clock.time_ns() // 1_000_000
         dated = sorted(one._replace(rest_ms=now + one.rest_ms if one.rest_ms else 0) for one in runs)
         key = subscription, source
-        self._apply(key, generation, dated)
+        self.apply((key, generation, dated))
         if not self._new:
             self._later(WRITE_S, self._write)
         self._new.setdefault(key, []).extend(dated)
@@ -83,7 +84,8 @@ class DeliveryAttempts:
             if one.begin < end and begin < one.end
         ]
 
-    def _apply(self, key: _Key, generation: int, runs: list[AttemptRun]) -> None:
+    def apply(self, fact: _Attempts) -> None:
+        key, generation, runs = fact
         known, before = self.known.get(key, (generation, []))
         if generation < known:
             return
@@ -97,12 +99,24 @@ class DeliveryAttempts:
         new, self._new = self._new, {}
         for key, runs in new.items():
             if key in self.known:
-                self._append(_encode(key, self.known[key][0], _merged([], runs)))
+                with suppress(Unavailable):  # the log has ended
+                    self.write(self.encode([(key, self.known[key][0], _merged([], runs))]))
 
-    # -- an extension of the log -------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------------------------
 
-    def facts(self) -> Iterator[bytes]:
-        """See `forwarder.Extension`."""
+    @classmethod
+    def encode(cls, facts: Sequence[_Attempts]) -> bytes:
+        """One at a time."""
+        (((subscription, source), generation, runs),) = facts
+        return _HEAD.pack(subscription, generation, source) + b"".join(_RUN.pack(*one) for one in runs)
+
+    @classmethod
+    def decode(cls, rows: bytes) -> Iterable[_Attempts]:
+        subscription, generation, source = _HEAD.unpack_from(rows)
+        runs = [AttemptRun(*one) for one in _RUN.iter_unpack(rows[_HEAD.size :])]
+        return (((subscription, source), generation, runs),)
+
+    def kept(self) -> Iterator[_Attempts]:
         for key in list(self.known):
             found, ledger = self.known.get(key), self._ledgers.get(key[0])
             if found is None:
@@ -113,18 +127,13 @@ class DeliveryAttempts:
                 left = _unacknowledged(runs, ledger.acks.get(key[1]))
             if left:
                 self.known[key] = generation, left
-                yield _encode(key, generation, left)
+                yield key, generation, left
             else:
                 del self.known[key]
 
     def forgotten(self, source: Source) -> None:
-        """See `forwarder.Extension`."""
         for key in [key for key in self.known if key[1] == source.number]:
             del self.known[key]
-
-
-def _encode(key: _Key, generation: int, runs: list[AttemptRun]) -> bytes:
-    return _HEAD.pack(key[0], generation, key[1]) + b"".join(_RUN.pack(*one) for one in runs)
 
 
 def _unacknowledged(runs: list[AttemptRun], acks: AckSet | None) -> list[AttemptRun]:

@@ -24,7 +24,6 @@ from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.tasks import Tasks, complete
 from syncpoint.base.tracing.tracer import Tracer
 from syncpoint.broker.publish.admission import Admission
-from syncpoint.broker.publish.dedup import RecentBatches
 from syncpoint.broker.publish.dispatch import SourceDispatcher
 from syncpoint.broker.publish.duplicates import DuplicateBatches
 from syncpoint.broker.publish.firing import ScheduledFiring
@@ -42,7 +41,6 @@ from syncpoint.broker.publish.ingress import (
 from syncpoint.broker.publish.keyed_firing import KeyedFiring, PublishByKey
 from syncpoint.broker.publish.known_disks import DiskRegistry, Known
 from syncpoint.broker.publish.lane_needs import drained_for_good
-from syncpoint.broker.publish.records import encode_batches
 from syncpoint.broker.publish.recovery import RecoveredState, replay
 from syncpoint.broker.publish.retention import forget_empty_sources, orphans
 from syncpoint.broker.publish.source import INNER_TOPICS
@@ -53,7 +51,6 @@ from syncpoint.catalog.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.log.storage.errors import CopiesChanged
 from syncpoint.log.storage.quorum import AckRule
-from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.settings import OPENINGS_MAX, KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
 
@@ -157,14 +154,10 @@ class Chain:
         )
         self.holders = self.dispatcher.holders
         self.follower.on_ledger = self.holders.register
-        self.recent_batches = RecentBatches(memory.batches, memory.unsure, self.forwarder.sources)
-        if self.recent_batches.decided:
-            self.forwarder.commit.append_fact(EntryKind.LEDGER, encode_batches(self.recent_batches.decided))
-        self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.progress.handed_out)
+        self.duplicates = DuplicateBatches(self.forwarder, self.dispatcher.progress.handed_out)
         self.ingress = PublishIngress(
             self.number,
             self.follower,
-            self.recent_batches,
             self.duplicates,
             context.registrar,
             context.assignments,
@@ -321,7 +314,7 @@ class Chain:
             "published": self.forwarder.commit.published,
             "scheduled": len(self.forwarder.scheduled),
             "fired": self.firing.fired if self.firing is not None else 0,
-            "resent": self.recent_batches.answered,
+            "resent": self.forwarder.recent_batches.answered,
             "resent_duplicates": self.duplicates.duplicates,
             "resent_duplicates_late": self.duplicates.late,
             "refused_acks": self.dispatcher.refused_acks,

@@ -10,7 +10,7 @@ unknown.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from syncpoint.base.kernel.acks import decode_runs
@@ -19,7 +19,6 @@ from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.publish import records
 from syncpoint.broker.publish.admission import Admission
-from syncpoint.broker.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.broker.publish.append import (
     AckBatch,
     CommitWaiters,
@@ -29,6 +28,7 @@ from syncpoint.broker.publish.append import (
     notify_all,
     outcome_unknown,
 )
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.broker.publish.source import Source
 from syncpoint.broker.recording.record_kinds import ACKNOWLEDGED, PUBLISHED
 from syncpoint.broker.recording.recorder import NOTHING_RECORDED, Recorder
@@ -56,8 +56,7 @@ class GroupCommit:
         self.on_appended: Callable[[Source], None] | None = None  # and before; None: nobody takes messages early
         self.recorder: Recorder = NOTHING_RECORDED
         self.published = 0
-        self.ahead = AheadOfMessages()
-        self.batches = FactsAhead(self.ahead, records.encode_batches)  # numbered ones of this turn
+        self.facts = FactLog(self.append_fact)
         self.acks = AckBatch()
         self._soon, self._later = soon, later
         self._waiting = CommitWaiters()
@@ -100,10 +99,18 @@ class GroupCommit:
 
     # -- what is given in a turn -------------------------------------------------------------------------------------
 
-    def add(self, source: Source, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
-        """Take `count` framed messages; `caller` gets `response` once they are persisted. Nothing is written yet: what
-        is noted of them in the same step stands in front of them, see `ahead`. What fails with nothing taken is raised;
-        a failure halfway is answered, and ends the log.
+    def add(
+        self,
+        source: Source,
+        count: int,
+        payload: bytes,
+        caller: PublishCaller,
+        response: bytes,
+        notes: Iterable[Callable[[], object]] = (),
+    ) -> None:
+        """Take `count` framed messages, and what is noted of them, which stands in front of them (`message_facts`);
+        `caller` gets `response` once they are persisted. Nothing is written yet. What fails with nothing taken is
+        raised; a failure halfway is answered, and ends the log.
         """
         entry = self._last.get(source.number)
         new = entry is None or entry.bytes >= ENTRY_BYTES_MAX or entry.count >= ENTRY_MESSAGES_MAX
@@ -119,6 +126,8 @@ class GroupCommit:
                 self._last[source.number] = entry
             if not self._flushing:
                 self.flush_soon()
+            for note in notes:
+                note()
         except Exception as error:  # half of it may be taken
             waits = entry in self._pending
             if not waits or entry.count == before:
@@ -207,8 +216,8 @@ class GroupCommit:
         pending, self._pending = deque(self._pending), []
         self._last.clear()
         try:
-            if self.ahead.writers:
-                self.ahead.write(self.store, len(pending))
+            if self.facts.writers:
+                self.facts.write_in_front(self.store, len(pending))
             while pending:
                 entry = pending[0]
                 self._append_entry(entry)
@@ -331,7 +340,7 @@ class GroupCommit:
         """
         first = self.failed is None
         self.failed = self.failed or cause
-        self.ahead.clear()
+        self.facts.writers.clear()
         if first:
             log.error("the log cannot be written, nothing new is taken: %s", cause)
         for entry in self._pending:

@@ -17,12 +17,9 @@ from typing import NamedTuple
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.model.lanes import in_lane
-from syncpoint.broker.publish.dedup import SCHEDULED_PART, RecentBatches
+from syncpoint.broker.publish.dedup import BATCHES_MAX, SCHEDULED_PART, BatchFact
 from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.records import BatchFact, encode_extension
-from syncpoint.broker.publish.recovery import BATCHES_MAX
 from syncpoint.broker.recording.record_kinds import VOID
-from syncpoint.log.storage.record import EntryKind
 
 HandedOut = Callable[[int, int], int]
 """(subscription, source): the offset up to which messages have left for somebody who delivers them."""
@@ -46,8 +43,8 @@ class _Outcome(NamedTuple):
 class DuplicateBatches:
     """See the module. `duplicates` counts messages found to be stored twice, `late` those of them handed out before."""
 
-    def __init__(self, forwarder: PublishForwarder, recent_batches: RecentBatches, handed_out: HandedOut) -> None:
-        self._forwarder, self._recent, self._handed_out = forwarder, recent_batches, handed_out
+    def __init__(self, forwarder: PublishForwarder, handed_out: HandedOut) -> None:
+        self._forwarder, self._recent, self._handed_out = forwarder, forwarder.recent_batches, handed_out
         self._known: dict[tuple[int, int], _Outcome] = {}
         self.duplicates = self.late = 0
 
@@ -92,7 +89,7 @@ class DuplicateBatches:
         scheduled = forwarder.scheduled
         cancelled = []
         for offset in range(part.first_offset, part.first_offset + part.messages):
-            one, became = scheduled.find(part.source, offset), scheduled.became.get((part.source, offset))
+            one, became = scheduled.find(part.source, offset), scheduled.fired.became.get((part.source, offset))
             if one is not None and scheduled.leaves(one):
                 late += 1
             elif one is not None:
@@ -100,8 +97,7 @@ class DuplicateBatches:
             elif became is not None:
                 late += self._acknowledge(BatchFact(part.sender, part.batch, *became, 1), waiting)
         if cancelled:
-            fact = encode_extension(scheduled.number, scheduled.cancel(cancelled))
-            forwarder.commit.append_fact(EntryKind.LEDGER, fact, waiting.one_more())
+            scheduled.cancel(cancelled, waiting.one_more())
         return late
 
     def _acknowledge(self, fact: BatchFact, waiting: _PendingAcks) -> int:

@@ -44,9 +44,7 @@ class Follower:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder = self.forwarder
         reconcile_sources(forwarder.memory, forwarder.store)
-        for extension in (forwarder.ids, forwarder.batches):
-            for fact in extension.reconcile(forwarder.memory.unsure_facts.get(extension.number, ())):
-                forwarder.commit.append_fact(EntryKind.LEDGER, fact)
+        forwarder.recover_facts()
         topics, catalog = forwarder.sources.topics(), self.catalog
         snapshots = list(catalog.snapshots() if self.whole else chain.from_iterable(map(catalog.snapshots_of, topics)))
         # In the order in which it came to be: a snapshot may be of a subscription that was deleted or reset by a seek
@@ -78,10 +76,8 @@ class Follower:
             return lost or self.catalog.topic_by_incarnation(topic) is not None
 
         by_number = forwarder.sources.by_number
-        for fact in forwarder.scheduled.reconcile(memory.fired, memory.unsure_fired, by_number, exists):
-            encoded = records.encode_extension(forwarder.scheduled.number, fact)
-            forwarder.commit.append_fact(EntryKind.LEDGER, encoded)
-        memory.fired, memory.unsure_fired = [], set()
+        forwarder.scheduled.reconcile(memory.fired, memory.unsure, by_number, exists)
+        memory.fired, memory.unsure = [], set()
 
     def _reconcile_grants(self) -> None:
         """Who holds what is here; of what is not here any more, who had it last: it may not have learned that what it
@@ -176,9 +172,8 @@ class Follower:
             yield records.encode_grant(grant)
         # Named here, a batch counts as persisted: its messages go in front, also those that came since the first part.
         forwarder.commit.append_pending()
-        batches = list(memory.batches)
-        for at in range(0, len(batches), 500):
-            yield records.encode_batches(batches[at : at + 500])
+        for part in forwarder.recent_batches.facts():
+            yield forwarder.recent_batches.head + part
         yield from forwarder.facts()
 
     # -- one record --------------------------------------------------------------------------------------------------

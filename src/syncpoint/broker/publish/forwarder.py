@@ -19,6 +19,7 @@ from syncpoint.broker.publish import records
 from syncpoint.broker.publish.admission import Admission
 from syncpoint.broker.publish.attempts import DeliveryAttempts
 from syncpoint.broker.publish.commit import GroupCommit, Later, Soon
+from syncpoint.broker.publish.dedup import RecentBatches
 from syncpoint.broker.publish.intake import Intake, LogFacts
 from syncpoint.broker.publish.judged_batches import JudgedBatches
 from syncpoint.broker.publish.ledger import Ledger, SnapshotState
@@ -83,46 +84,42 @@ class PublishForwarder:
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         committed = (store, self.clock, self.admission, soon, later)
         self.commit = TracedCommit(*committed, tracer, self._topic_name) if tracer else GroupCommit(*committed)
-        self.attempts = DeliveryAttempts(
-            self.ledgers,
-            self.sources.by_number,
-            clock,
-            self._write_attempts,
-            later,
-            memory.extensions.pop(DeliveryAttempts.number, []),
-        )
-        self.expiry = ExpiryIndex(self.commit.ahead, store.bounds, memory.extensions.pop(ExpiryIndex.number, []))
-        self.scheduled = ScheduledMessages(self.commit.ahead, memory.extensions.pop(ScheduledMessages.number, []))
-        self.ids = MessageIds(
-            self.commit.ahead,
-            self.sources,
-            self._window_s,
-            self.clock.sure_ns,
-            memory.extensions.pop(MessageIds.number, []),
-        )
+        log = self.commit.facts
+        self.attempts = DeliveryAttempts(log, self.ledgers, self.sources.by_number, clock, later)
+        self.expiry = ExpiryIndex(log, store.bounds)
+        self.scheduled = ScheduledMessages(log)
+        self.ids = MessageIds(log, self.sources, self._window_s, self.clock.sure_ns)
         self.batches = JudgedBatches(
-            self.commit.ahead,
+            log,
             self.sources,
             lambda topic: self.catalog.topic_by_incarnation(topic) is not None,
             lambda: self.clock.sure_ns() / 1e9,
-            memory.extensions.pop(JudgedBatches.number, []),
         )
+        self.recent_batches = RecentBatches(log, self.sources)
         facts = LogFacts(self.expiry, self.scheduled, self.ids, self.batches)
         self.intake = Intake(self.commit, self.catalog, self.sources, facts, self.open_source, sealed_room)
         self.server = SourceServer(
             self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.intake.letter
         )
-        self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids, self.batches]
+        self._facts = self.attempts, self.expiry, self.scheduled, self.ids, self.batches
+        self.extensions: list[Extension] = [*self._facts]
         self.holding_extensions: list[HoldingExtension] = [self.scheduled]
         self.needs = Needs()
 
     # -- what is known of messages -----------------------------------------------------------------------------------
 
+    def recover_facts(self) -> None:
+        """Take over what recovery found about messages, once it is known where each source ends."""
+        memory = self.memory
+        self.recent_batches.recover(memory.batches, memory.unsure)
+        memory.batches = []
+        for kind in self._facts:
+            kind.recover(memory.extensions.pop(kind.number, ()), memory.unsure)
+
     def take_ids(self, ids: bytes, batches: bytes = b"") -> None:
         """Ids and judged batches of a topic's messages that another chain has; they are known here from now on."""
-        for fact in (self.ids.take(ids), self.batches.take(batches)):
-            if fact:
-                self.commit.append_fact(EntryKind.LEDGER, fact)
+        self.ids.take(ids)
+        self.batches.take(batches)
 
     def remembers(self, topic: int) -> bool:
         """Whether another chain of a topic may ask for what was published before, of which nothing need be left."""
@@ -163,10 +160,6 @@ class PublishForwarder:
     def rewrite_source(self, source: Source) -> None:
         """What is known of a source has changed."""
         self.commit.append_fact(EntryKind.LEDGER, records.encode_source(source))
-
-    def _write_attempts(self, fact: bytes) -> None:
-        if self.commit.failed is None:
-            self.commit.append_fact(EntryKind.LEDGER, records.encode_extension(DeliveryAttempts.number, fact))
 
     # -- what is needed ----------------------------------------------------------------------------------------------
 

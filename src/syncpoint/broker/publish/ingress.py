@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from syncpoint.base.kernel import schedules
@@ -30,12 +31,12 @@ from syncpoint.base.model.errors import (
 from syncpoint.base.model.identity import log_of
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.broker.publish.append import PublishCaller
-from syncpoint.broker.publish.dedup import SCHEDULED_PART, RecentBatches
+from syncpoint.broker.publish.dedup import SCHEDULED_PART, BatchFact
 from syncpoint.broker.publish.duplicates import DuplicateBatches
 from syncpoint.broker.publish.envelope import PublishBatch
 from syncpoint.broker.publish.follow import Follower
 from syncpoint.broker.publish.origin import Publication, PublishOrigin, SentBatch
-from syncpoint.broker.publish.records import BatchFact
+from syncpoint.broker.publish.scheduled import ScheduledPart
 from syncpoint.broker.publish.source import MessagePlace, Source
 from syncpoint.catalog.metadata.records import Topic
 
@@ -107,7 +108,6 @@ class PublishIngress:
         self,
         chain: int,
         follower: Follower,
-        recent_batches: RecentBatches,
         duplicates: DuplicateBatches,
         registrar: Registrar,
         assignments: KeyAssignments,
@@ -115,7 +115,7 @@ class PublishIngress:
         ids_of_others: IdsOfOthers = no_others,
     ) -> None:
         self.chain, self.follower, self.forwarder = chain, follower, follower.forwarder
-        self.recent_batches, self.duplicates = recent_batches, duplicates
+        self.recent_batches, self.duplicates = self.forwarder.recent_batches, duplicates
         self._registrar, self._assignments, self._sealed = registrar, assignments, sealed
         self._ids_of_others = ids_of_others
         self.closed = False
@@ -281,20 +281,17 @@ class PublishIngress:
             forwarder.intake.publish_staged(caller, published)
             self.note_load(source.topic, 1, len(batch.request))
             return
-        first, part = source.end, forwarder.intake.publish(caller, *published[:3])
-        facts = []
-        try:
-            if part is None or source.end > first:
-                facts.append(BatchFact(batch.sender, batch.batch, source.number, first, source.end - first))
-            if part is not None:
-                facts.append(BatchFact(batch.sender, batch.batch | SCHEDULED_PART, *part))
-            for fact in facts:
-                forwarder.commit.batches.note(fact)
-                self.recent_batches.note(fact)
-        except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
-            forwarder.commit.on_inconsistency(error)
-            return
-        self.note_load(source.topic, sum(fact.messages for fact in facts), len(batch.request))
+        forwarder.intake.publish(caller, *published[:3], partial(self._note_batch, batch, source, source.end))
+
+    def _note_batch(self, batch: PublishBatch, source: Source, first: int, part: ScheduledPart | None) -> None:
+        """Its messages are added: those that wait for their time, and all others from `first` on."""
+        count = source.end - first
+        if part is None or count:
+            self.recent_batches.note(BatchFact(batch.sender, batch.batch, source.number, first, count))
+        if part is not None:
+            self.recent_batches.note(BatchFact(batch.sender, batch.batch | SCHEDULED_PART, *part))
+            count += part.messages
+        self.note_load(source.topic, count, len(batch.request))
 
     def _known(self, batch: PublishBatch) -> list[MessagePlace | None]:
         """Where the messages of a batch are that was sent before, as far as they were taken here; none: nothing was."""

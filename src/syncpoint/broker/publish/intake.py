@@ -5,12 +5,13 @@ event loop's thread; nothing here waits.
 A plain publish is a client's to a topic without options, schema and transforms. Its way is `publish`: scan the request,
 append it to the turn; the commit answers. Everything else goes through `publish_staged`, where its topic and its origin
 choose what comes in between: suspension, duplicate detection (`judged_publishes`). What a single message asks for, the
-kernel marks while it scans: schedules (`_divide`) and times to live (`_note_lives`).
+kernel marks while it scans: schedules (`_divide`) and times to live (`_lives`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from syncpoint.base.kernel import lifetimes, schedules, stamps
@@ -20,21 +21,19 @@ from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, not_a, suspended
 from syncpoint.base.model.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from syncpoint.base.model.names import parse_topic
-from syncpoint.broker.publish import records
 from syncpoint.broker.publish.append import PublishCaller, completion
 from syncpoint.broker.publish.commit import GroupCommit
 from syncpoint.broker.publish.judged_batches import JudgedBatches
-from syncpoint.broker.publish.judged_publishes import JudgedPublishes
+from syncpoint.broker.publish.judged_publishes import JudgedPublishes, NoteTaken
 from syncpoint.broker.publish.message_ids import MessageIds
 from syncpoint.broker.publish.origin import Allowance, Publication, PublishOrigin
 from syncpoint.broker.publish.parts_caller import PartsCaller
 from syncpoint.broker.publish.scheduled import Scheduled, ScheduledMessages, ScheduledPart
 from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace, Source, SourceTable
-from syncpoint.broker.publish.time_to_live import ExpiryIndex
+from syncpoint.broker.publish.time_to_live import ExpiryIndex, lives_of
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
-from syncpoint.log.storage.record import EntryKind
 
 
 class LogFacts(NamedTuple):
@@ -87,16 +86,18 @@ class Intake:
         topic: Topic,
         request: bytes | memoryview,
         origin: PublishOrigin = PublishOrigin.CLIENT,
-    ) -> ScheduledPart | None:
+        note: NoteTaken | None = None,
+    ) -> None:
         """Take a serialised PublishRequest into the open source of its topic, which is opened when there is none;
         `caller` is answered once it is persisted. For a topic with a schema or transforms it was prepared. Raises
-        `SyncpointError` if it is refused. Returns where those of its messages are that wait for their time.
+        `SyncpointError` if it is refused.
         """
         if not topic.plain or origin is not PublishOrigin.CLIENT:
-            return self.publish_staged(caller, Publication(topic, request, origin))
+            self.publish_staged(caller, Publication(topic, request, origin), note)
+            return
         source = self._admit(topic, len(request))
         try:
-            return self._add(caller, source, request, self._client)
+            self._add(caller, source, request, self._client, note)
         except SyncpointError:
             self.commit.leave_turn()
             raise
@@ -111,8 +112,8 @@ class Intake:
         """As `publish_request`, for a message that was accepted before and goes to another topic now."""
         self.publish_request(caller, request, PublishOrigin.SERVICE)
 
-    def publish_staged(self, caller: PublishCaller, published: Publication) -> ScheduledPart | None:
-        """As `publish`, through the stages that the topic and the origin ask for."""
+    def publish_staged(self, caller: PublishCaller, published: Publication, note: NoteTaken | None = None) -> None:
+        """As `publish`, through the stages that the topic and the origin ask for. What is judged is noted by itself."""
         topic, request, origin, batch = published
         if topic.options.send_suspended and not origin.accepted:
             raise suspended(topic.name)
@@ -125,8 +126,9 @@ class Intake:
         try:
             kinds = self._ids.kinds(topic, request, origin)
             if kinds or batch is not None:
-                return self.judged.add(caller, published, source, kinds, allowance)
-            return self._add(caller, source, request, allowance)
+                self.judged.add(caller, published, source, kinds, allowance)
+            else:
+                self._add(caller, source, request, allowance, note)
         finally:
             self.commit.leave_turn()  # perhaps it was refused, or all of it was stored before
 
@@ -141,16 +143,22 @@ class Intake:
     # -- into the turn -----------------------------------------------------------------------------------------------
 
     def _add(
-        self, caller: PublishCaller, source: Source, request: bytes | memoryview, allowance: Allowance
-    ) -> ScheduledPart | None:
-        """Give the messages of a request to the turn."""
+        self,
+        caller: PublishCaller,
+        source: Source,
+        request: bytes | memoryview,
+        allowance: Allowance,
+        note: NoteTaken | None = None,
+    ) -> None:
+        """Give the messages of a request to the turn, with what is known of them."""
         count, payload, response, _, _, marks = self._scan(source, request, allowance)
         if marks & kernel.MARK_SCHEDULED and not allowance.accepted:
-            return self._divide(caller, source, request, allowance)
-        self.commit.add(source, count, payload, caller, response)
-        if marks & kernel.MARK_TTL:
-            self._note_lives(source, count, payload)
-        return None
+            self._divide(caller, source, request, allowance, note)
+            return
+        notes = self._lives(source, count, payload) if marks & kernel.MARK_TTL else []
+        if note is not None:
+            notes.append(partial(note, None))
+        self.commit.add(source, count, payload, caller, response, notes)
 
     def _scan(
         self, source: Source, request: bytes | memoryview, allowance: Allowance
@@ -165,8 +173,13 @@ class Intake:
             raise not_a("PublishRequest") from None
 
     def _divide(
-        self, caller: PublishCaller, source: Source, request: bytes | memoryview, allowance: Allowance
-    ) -> ScheduledPart:
+        self,
+        caller: PublishCaller,
+        source: Source,
+        request: bytes | memoryview,
+        allowance: Allowance,
+        note: NoteTaken | None,
+    ) -> None:
         """A request some messages of which wait for their time: those go to the waiting source. Its ids are answered in
         the order of its messages, once both parts are persisted.
         """
@@ -183,32 +196,23 @@ class Intake:
         part = ScheduledPart(waiting.number, waiting.end, count)
         offsets = range(waiting.end, waiting.end + count)
         rows = [Scheduled(due, waiting.number, offset, source.topic) for due, offset in zip(dues, offsets, strict=True)]
+        notes: list[Callable[[], object]] = [partial(self._scheduled.note, *rows)]
+        if note is not None:
+            notes.append(partial(note, part))
         if count == len(says):
-            self.commit.add(waiting, count, payload, caller, response)
-            self._note_scheduled(rows)
-            return part
+            self.commit.add(waiting, count, payload, caller, response, notes)
+            return
         both = PartsCaller(caller, says)
         plain_count, plain_payload, plain_response, _, _, marks = self._scan(source, plain, allowance)
-        self.commit.add(source, plain_count, plain_payload, both.part(0), plain_response)
-        if marks & kernel.MARK_TTL:
-            self._note_lives(source, plain_count, plain_payload)
+        lives = self._lives(source, plain_count, plain_payload) if marks & kernel.MARK_TTL else ()
+        self.commit.add(source, plain_count, plain_payload, both.part(0), plain_response, lives)
         if self.commit.failed is None:
-            self.commit.add(waiting, count, payload, both.part(1), response)
-            self._note_scheduled(rows)
-        return part
+            self.commit.add(waiting, count, payload, both.part(1), response, notes)
 
-    def _note_scheduled(self, rows: list[Scheduled]) -> None:
-        try:
-            self._scheduled.note(rows)
-        except Exception as error:  # they are taken, and nobody would publish them
-            self.commit.on_inconsistency(error)
-
-    def _note_lives(self, source: Source, count: int, payload: bytes) -> None:
-        """Some of the messages just added have a time to live."""
-        try:
-            self._expiry.note(source, source.end - count, self.commit.newest_ns, payload)
-        except Exception as error:  # they are taken, and their facts are not
-            self.commit.on_inconsistency(error)
+    def _lives(self, source: Source, count: int, payload: bytes) -> list[Callable[[], object]]:
+        """What is noted of messages about to be added to a source, some of which have a time to live."""
+        lives = lives_of(source.number, source.end, count, self.commit.newest_ns, payload)
+        return [partial(self._expiry.note, lives)]
 
     def _name_of(self, topic: int) -> str:
         record = self._catalog.topic_by_incarnation(topic)
@@ -227,35 +231,30 @@ class Intake:
         if judged is None:
             self._fire(source, messages, framed, done)
             return
-        first, fresh = source.end, judged.fresh
+        fresh = judged.fresh
         if fresh:
             persisted = done if not judged.same else _nobody
-            self._fire(source, [messages[n] for n in fresh], [framed[n] for n in fresh], persisted)
-        places = [MessagePlace(source.number, offset) for offset in range(first, first + len(fresh))]
-        if self.commit.failed is not None:
-            return
-        try:
-            self._ids.note(judged, places)
-        except Exception as error:  # they are taken, and would be again
-            self.commit.on_inconsistency(error)
-            return
-        if judged.same:
+            places = [MessagePlace(source.number, offset) for offset in range(source.end, source.end + len(fresh))]
+            note = partial(self._ids.note_judged, judged, places)
+            self._fire(source, [messages[n] for n in fresh], [framed[n] for n in fresh], persisted, note)
+        if judged.same and self.commit.failed is None:
             self.admission.counts.duplicates += len(judged.same)
-            gone = self._scheduled.cancel(messages[number] for number in judged.same)
-            fact = records.encode_extension(ScheduledMessages.number, gone)
-            self.commit.append_fact(EntryKind.LEDGER, fact, done)  # behind what they are duplicates of
+            # Behind what they are duplicates of:
+            self._scheduled.cancel((messages[number] for number in judged.same), done)
 
-    def _fire(self, source: Source, messages: Sequence[Scheduled], framed: Sequence[bytes], done: Done) -> None:
+    def _fire(
+        self,
+        source: Source,
+        messages: Sequence[Scheduled],
+        framed: Sequence[bytes],
+        done: Done,
+        *notes: Callable[[], object],
+    ) -> None:
         first = source.end
         count, stamped = stamps.stamp(b"".join(framed), source.prefix, first, *self.commit.turn_time())
-        self.commit.add(source, count, stamped, completion(done), b"")
-        try:
-            self._scheduled.fire(messages, source.number, first)
-        except Exception as error:  # they are taken, and would be again
-            self.commit.on_inconsistency(error)
-            return
-        if lifetimes.spans(stamped)[0]:
-            self._note_lives(source, count, stamped)
+        lives = self._lives(source, count, stamped) if lifetimes.spans(stamped)[0] else ()
+        fire = partial(self._scheduled.fire, messages, source.number, first)
+        self.commit.add(source, count, stamped, completion(done), b"", (fire, *lives, *notes))
 
 
 def _nobody(error: Exception | None) -> None:

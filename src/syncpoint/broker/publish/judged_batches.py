@@ -12,21 +12,19 @@ pieces fill `RUNS_BYTES_MAX`. One of which nothing was stored is not remembered:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
-from syncpoint.broker.publish.ahead import AheadOfMessages, FactsAhead
-from syncpoint.broker.publish.records import ExtensionNumber, encode_extension
-from syncpoint.broker.publish.recovery import BATCHES_MAX
-from syncpoint.broker.publish.source import MessagePlace, Source, SourceTable
+from syncpoint.broker.publish.dedup import BATCHES_MAX
+from syncpoint.broker.publish.message_facts import FactLog, MessageFacts
+from syncpoint.broker.publish.records import ExtensionNumber
+from syncpoint.broker.publish.source import MessagePlace, SourceTable
 
-NUMBER = ExtensionNumber.JUDGED_BATCHES
 RUNS_BYTES_MAX = 16 << 20
 HANDED_S = 600  # for so long behind the newest batch of a topic another chain of it may ask for them
 PART = 200  # batches of one fact of a checkpoint, and of one answer
 NOT_STORED = 0  # in place of a source: these messages are not known to be stored
-_BEHIND = struct.Struct("<I")  # as of `message_ids`, whose recovery reads this one, too
 _HEAD = struct.Struct("<QQQI")  # topic, sender, batch, number of runs
 _RUN = struct.Struct("<QQI")  # source, first offset, messages
 _Key = tuple[int, int]  # sender, batch
@@ -69,25 +67,60 @@ def batch_of(topic: int, sender: int, batch: int, places: Iterable[MessagePlace]
     return JudgedBatch(topic, sender, batch, b"".join(_RUN.pack(*run) for run in runs))
 
 
-class JudgedBatches:
+class JudgedBatches(MessageFacts[JudgedBatch]):
     """See the module. `exists(topic)`: whether the catalog knows it; `now_s()`: a time that is sure."""
 
-    number = NUMBER
+    number = ExtensionNumber.JUDGED_BATCHES
+    part = PART
 
     def __init__(
-        self,
-        ahead: AheadOfMessages,
-        sources: SourceTable,
-        exists: Callable[[int], bool],
-        now_s: Callable[[], float],
-        found: Iterable[bytes] = (),
+        self, log: FactLog, sources: SourceTable, exists: Callable[[int], bool], now_s: Callable[[], float]
     ) -> None:
+        super().__init__(log)
         self._sources, self._exists, self._now_s = sources, exists, now_s
-        self._facts = FactsAhead(ahead, _encode)
-        self._found = list(found)
         self._known: dict[_Key, JudgedBatch] = {}  # oldest first
         self._bytes = self._dropped = 0
         self._newest: dict[int, float] = {}  # by topic, when its newest batch was taken
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def encode(cls, facts: Iterable[JudgedBatch]) -> bytes:
+        parts = [(_HEAD.pack(*fact[:3], len(fact.runs) // _RUN.size), fact.runs) for fact in facts]
+        return b"".join(chain.from_iterable(parts))
+
+    @classmethod
+    def decode(cls, rows: bytes) -> Iterator[JudgedBatch]:
+        at = 0
+        while at < len(rows):
+            topic, sender, batch, count = _HEAD.unpack_from(rows, at)
+            at += _HEAD.size
+            end = at + count * _RUN.size
+            yield JudgedBatch(topic, sender, batch, rows[at:end])
+            at = end
+
+    def apply(self, fact: JudgedBatch) -> None:
+        key = fact.sender, fact.batch
+        earlier = self._known.get(key)
+        self._bytes += len(fact.runs) - (0 if earlier is None else len(earlier.runs))
+        self._known[key] = fact
+        self._newest[fact.topic] = self._now_s()
+        while len(self._known) > BATCHES_MAX or self._bytes > RUNS_BYTES_MAX:
+            oldest = self._known.pop(next(iter(self._known)))
+            self._bytes -= len(oldest.runs)
+            self._dropped += 1
+
+    def stored(self, fact: JudgedBatch) -> JudgedBatch:
+        def end_of(number: int) -> int:
+            source = self._sources.by_number.get(number)
+            return 0 if source is None else source.end
+
+        return fact.clipped(end_of)
+
+    def kept(self) -> Iterator[JudgedBatch]:
+        return iter(list(self._known.values()))
+
+    # -- questions ---------------------------------------------------------------------------------------------------
 
     def find(self, sender: int, batch: int) -> list[MessagePlace | None]:
         """Where the messages of a batch are, which may not be persisted yet; none where it was never seen."""
@@ -105,22 +138,6 @@ class JudgedBatches:
         """Those of which another chain may ask for batches."""
         return [topic for topic in list(self._newest) if self.knows(topic)]
 
-    def note(self, batch: JudgedBatch) -> None:
-        """The messages of a batch were just added to the turn."""
-        self._facts.note(batch)
-        self._keep(batch)
-
-    def _keep(self, batch: JudgedBatch) -> None:
-        key = batch.sender, batch.batch
-        earlier = self._known.get(key)
-        self._bytes += len(batch.runs) - (0 if earlier is None else len(earlier.runs))
-        self._known[key] = batch
-        self._newest[batch.topic] = self._now_s()
-        while len(self._known) > BATCHES_MAX or self._bytes > RUNS_BYTES_MAX:
-            oldest = self._known.pop(next(iter(self._known)))
-            self._bytes -= len(oldest.runs)
-            self._dropped += 1
-
     # -- other chains of the topic -----------------------------------------------------------------------------------
 
     def rows_of(self, topic: int, begin: int) -> tuple[bytes, int]:
@@ -134,67 +151,19 @@ class JudgedBatches:
                 found.append(one.clipped(self._persisted_end))
                 if len(found) == PART:
                     break
-        return (_fact(found) if found else b""), at
+        return (self.body(found) if found else b""), at
 
     def _persisted_end(self, number: int) -> int:
         source = self._sources.by_number.get(number)
         return 1 << 62 if source is None else source.visible  # None: another chain's, or nothing is left of it
 
-    def take(self, fact: bytes) -> bytes:
-        """Batches that another chain of the topic has had, of messages that are persisted there. Returns the fact to
-        write of those that were not known here; b"" if none is.
+    def take(self, body: bytes) -> bool:
+        """Write batches that another chain of the topic has had, of messages that are persisted there, as far as they
+        were not known here; whether any was not.
         """
-        new = [one for one in decode_batches(fact) if (one.sender, one.batch) not in self._known]
+        new = [one for one in self.facts_in(body) if (one.sender, one.batch) not in self._known]
         for one in new:
-            self._keep(one)
-        return encode_extension(NUMBER, _fact(new)) if new else b""
-
-    # -- an extension of the log -------------------------------------------------------------------------------------
-
-    def facts(self) -> Iterator[bytes]:
-        """See `forwarder.Extension`."""
-        known = list(self._known.values())
-        return (_fact(known[at : at + PART]) for at in range(0, len(known), PART))
-
-    def forgotten(self, source: Source) -> None:
-        """See `forwarder.Extension`: a batch outlives its messages."""
-
-    def reconcile(self, unsure: Container[int]) -> list[bytes]:
-        """Take over what recovery found, see `message_ids.MessageIds.reconcile`."""
-        facts, self._found = self._found, []
-        sure = []
-        for number, fact in enumerate(facts):
-            for batch in decode_batches(fact):
-                kept = batch
-                if number in unsure:
-                    kept = batch.clipped(self._stored_end)
-                    sure.append(kept)
-                self._keep(kept)
-        return [encode_extension(NUMBER, _fact(sure))] if sure else []
-
-    def _stored_end(self, number: int) -> int:
-        source = self._sources.by_number.get(number)
-        return 0 if source is None else source.end
-
-
-def _encode(batches: Sequence[JudgedBatch], behind: int) -> bytes:
-    return encode_extension(NUMBER, _fact(batches, behind))
-
-
-def _fact(batches: Sequence[JudgedBatch], behind: int = 0) -> bytes:
-    """`behind`: so many entries of the log hold the messages; 0: they are persisted already."""
-    parts = [_BEHIND.pack(behind)]
-    for topic, sender, batch, runs in batches:
-        parts += (_HEAD.pack(topic, sender, batch, len(runs) // _RUN.size), runs)
-    return b"".join(parts)
-
-
-def decode_batches(fact: bytes) -> Iterator[JudgedBatch]:
-    """The batches of a fact of this extension."""
-    at = _BEHIND.size
-    while at < len(fact):
-        topic, sender, batch, count = _HEAD.unpack_from(fact, at)
-        at += _HEAD.size
-        end = at + count * _RUN.size
-        yield JudgedBatch(topic, sender, batch, fact[at:end])
-        at = end
+            self.apply(one)
+        if new:
+            self.write(self.body(new))
+        return bool(new)

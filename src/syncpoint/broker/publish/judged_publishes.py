@@ -24,8 +24,10 @@ from syncpoint.broker.publish.scheduled import ScheduledPart
 from syncpoint.broker.publish.source import MessagePlace, Source, SourceTable
 from syncpoint.wire.protobuf.messages import pubsub
 
-AddToTurn = Callable[[PublishCaller, Source, bytes, Allowance], ScheduledPart | None]
-"""Gives the messages of a request to the turn; returns where those of them are that wait for their time."""
+NoteTaken = Callable[[ScheduledPart | None], object]
+"""Called in the step in which the messages of a request are added; given where those of them are that wait."""
+AddToTurn = Callable[[PublishCaller, Source, bytes, Allowance, NoteTaken], object]
+"""Gives the messages of a request to the turn."""
 
 
 class JudgedPublishes:
@@ -43,7 +45,7 @@ class JudgedPublishes:
         source: Source,
         kinds: Sequence[str],
         allowance: Allowance,
-    ) -> ScheduledPart | None:
+    ) -> None:
         """Give those messages of a request to the turn that are not known by its batch, and are new by their ids of all
         these kinds.
         """
@@ -72,24 +74,22 @@ class JudgedPublishes:
         answered = list[MessagePlace]()  # where all of them are, once that is known
         if some_known:
             caller = self._answering(caller, answered)
-        part, places = None, list[MessagePlace]()
-        if messages or not some_known:  # none at all is refused
-            first = source.end
-            part = self._add(caller, source, request, allowance)
-            places = _places(request, part, MessagePlace(source.number, first))
-        for judged in reversed(judgements):
-            self._note(judged, places)
-            places = judged.places(places)
-        if batch is not None and messages and self._commit.failed is None:
-            try:
+        first = MessagePlace(source.number, source.end)
+
+        def note(part: ScheduledPart | None) -> None:
+            places = _places(request, part, first) if messages else []
+            for judged in reversed(judgements):
+                self._ids.note_judged(judged, places)
+                places = judged.places(places)
+            if batch is not None and messages:
                 self._batches.note(batch_of(topic.incarnation, batch.sender, batch.number, places))
-            except Exception as error:  # sent again they would be stored again
-                self._commit.on_inconsistency(error)
-        if some_known:
-            answered += places
-            if not messages:
-                self._when_persisted(caller, places)
-        return part
+            answered.extend(places)
+
+        if messages or not some_known:  # none at all is refused
+            self._add(caller, source, request, allowance, note)
+        else:
+            note(None)
+            self._when_persisted(caller, answered)
 
     def answer(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> None:
         """Answer a request all of whose messages were taken before, once they are persisted."""
@@ -103,13 +103,6 @@ class JudgedPublishes:
             caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
 
         return FunctionCaller(reply, caller.fail)
-
-    def _note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
-        if self._commit.failed is None:
-            try:
-                self._ids.note(judged, places)
-            except Exception as error:  # they are taken, and would be again
-                self._commit.on_inconsistency(error)
 
     def _when_persisted(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> None:
         def done(error: Exception | None) -> None:

@@ -22,9 +22,7 @@ from syncpoint.base.model.errors import NotFound, SyncpointError
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.runtime.tasks import Tasks, complete
 from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.records import encode_extension
 from syncpoint.broker.publish.scheduled import Scheduled
-from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf.messages import pubsub
 
 log = logging.getLogger(__name__)
@@ -153,20 +151,14 @@ class KeyedFiring:
         record = publish.catalog.topic_by_incarnation(topic)
         if record is None:
             raise NotFound("", "Its topic is not known here.")
-        fact = scheduled.leave(one for one, _ in messages)
-        if fact:
-            persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._write(fact, partial(complete, persisted))
-            await persisted
+        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scheduled.leave((one for one, _ in messages), partial(complete, persisted))
+        await persisted
         request = b"".join((field_of(1, record.name.encode()), *(field_of(2, framed[4:]) for _, framed in messages)))
         answer = pubsub.PublishResponse.FromString(await self._publish_by_key(topic, key, request))
         places = [parse_message_id(one) for one in answer.message_ids]
-        self._write(scheduled.left([one for one, _ in messages], places))
+        scheduled.left([one for one, _ in messages], places)
         self.fired += len(messages)
-
-    def _write(self, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
-        publish = self._publish
-        publish.commit.append_fact(EntryKind.LEDGER, encode_extension(publish.scheduled.number, fact), done)
 
 
 def key_of(framed: bytes) -> bytes:

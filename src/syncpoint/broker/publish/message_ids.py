@@ -24,21 +24,20 @@ Ids are kept as hashes of 128 bits, keyed with the topic.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from syncpoint.base.kernel.ids import ENTRY, IdTable
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.reserved import FORWARDED_FROM, SCHEDULED_ID
-from syncpoint.broker.publish.ahead import AheadOfMessages, FactsAhead
+from syncpoint.broker.publish.message_facts import FactLog, MessageFacts
 from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.records import ExtensionNumber, encode_extension
-from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace, Source, SourceTable
+from syncpoint.broker.publish.records import ExtensionNumber
+from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace, SourceTable
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.wire.protobuf.messages import pubsub
 
-NUMBER = ExtensionNumber.MESSAGE_IDS
 PUBLISHED, FORWARDED, FIRED = "sys.MessageId", FORWARDED_FROM, SCHEDULED_ID
 _PREFIXES = {PUBLISHED: b"i", FORWARDED: b"i", FIRED: b"s"}
 FORWARDED_S = 3_600
@@ -47,7 +46,6 @@ SLACK_S = 60  # ids are kept for so long beyond their time where nothing is publ
 DROPPED_AT_ONCE = 100_000
 PART = 1_000  # ids of one fact of a checkpoint
 _PLACE_BITS = 40  # of the offset; above it the number of the source among those of its table
-_BEHIND = struct.Struct("<I")  # see `encode_ids`; recovery reads it, too
 _HEAD = struct.Struct("<QBI")  # topic, whether they are forwarded, number of rows
 _ROW = struct.Struct("<QQI16s")  # source, offset, second, hash
 _KEPT = struct.Struct("<16sQI")  # as the table has it
@@ -64,7 +62,7 @@ class IdRow(NamedTuple):
     hashed: bytes
 
 
-_Part = tuple[_Key, list[IdRow]]
+_Part = tuple[_Key, Sequence[IdRow]]
 
 
 class Judgement(NamedTuple):
@@ -125,23 +123,20 @@ class _Ids:
         return [IdRow(*self.place(place), second, hashed) for hashed, place, second in rows], end
 
 
-class MessageIds:
-    """See the module. `window_s(topic)`: for how long a topic drops duplicates; None: there is no such topic."""
+class MessageIds(MessageFacts[_Part]):
+    """See the module: each fact is of some ids of a topic. `window_s(topic)`: for how long it drops duplicates; None:
+    there is no such topic.
+    """
 
-    number = NUMBER
+    number = ExtensionNumber.MESSAGE_IDS
+    part = 1
 
     def __init__(
-        self,
-        ahead: AheadOfMessages,
-        sources: SourceTable,
-        window_s: Callable[[int], int | None],
-        sure_ns: Callable[[], int],
-        found: Iterable[bytes] = (),
+        self, log: FactLog, sources: SourceTable, window_s: Callable[[int], int | None], sure_ns: Callable[[], int]
     ) -> None:
+        super().__init__(log)
         self._sources, self._window_s, self._sure_ns = sources, window_s, sure_ns
-        self._facts = FactsAhead(ahead, _encode)
         self._of: dict[_Key, _Ids] = {}
-        self._found = list(found)
 
     def __len__(self) -> int:
         return sum(len(one.table) for one in self._of.values())
@@ -234,25 +229,18 @@ class MessageIds:
         messages = [pubsub.PubsubMessage.FromString(one[4:]) for one in framed]
         return self.judge(topic, messages, second, name=PUBLISHED, later=accepted_before(messages))
 
-    def note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
-        """The fresh messages were just added to the turn, in these places."""
+    def note_judged(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
+        """As `note`: the fresh messages are in these places."""
         rows = [
             IdRow(*place, judged.second + 1, judged.hashes[number])
             for number, place in zip(judged.fresh, places, strict=True)
             if judged.hashes[number] != _NO_ID
         ]
         if rows:
-            self._facts.note((judged.key, rows))
-            self._add(judged.key, rows)
+            self.note((judged.key, rows))
         ids = self._of.get(judged.key)
         if ids is not None:
             ids.table.drop_before(max(0, judged.second - judged.window_s), 2 * len(rows) + 16)
-
-    def _add(self, key: _Key, rows: Sequence[IdRow]) -> None:
-        if rows:
-            ids = self._of.setdefault(key, _Ids())
-            for row in rows:
-                ids.add(row)
 
     # -- other chains of the topic -----------------------------------------------------------------------------------
 
@@ -265,23 +253,22 @@ class MessageIds:
             rows, end = ids.rows(end)
             persisted = [row for row in rows if self._is_persisted(row)]
             if persisted:
-                return encode_ids([((topic, forwarded), persisted)]), end
+                return self.body([((topic, forwarded), persisted)]), end
         return b"", end
 
     def _is_persisted(self, row: IdRow) -> bool:
         source = self._sources.by_number.get(row.source)  # None: it is another chain's, or nothing is left of it
         return source is None or row.offset < source.visible
 
-    def take(self, fact: bytes) -> bytes:
-        """Ids that another chain of the topic has had, of messages that are persisted there. Returns the fact to write
-        of those that are newer than what is known here; b"" if none is.
+    def take(self, body: bytes) -> bool:
+        """Write ids that another chain of the topic has had, of messages that are persisted there, as far as they are
+        newer than what is known here; whether any is.
         """
-        found: list[_Part] = []
-        for key, rows in _decode(fact):
-            new = [row for row in rows if self._renew(key, row)]
-            if new:
-                found.append((key, new))
-        return _encode(found, 0) if found else b""
+        found = [(key, [row for row in rows if self._renew(key, row)]) for key, rows in self.facts_in(body)]
+        new = [part for part in found if part[1]]
+        if new:
+            self.write(self.body(new))
+        return bool(new)
 
     def _renew(self, key: _Key, row: IdRow) -> bool:
         """Add a row, unless a message that was published later, or then, is known by its id; whether it was added."""
@@ -289,13 +276,39 @@ class MessageIds:
         known = None if ids is None else ids.find(row.hashed)
         if known is not None and known[1] >= row.second:
             return False
-        self._add(key, [row])
+        self._of.setdefault(key, _Ids()).add(row)
         return True
 
-    # -- an extension of the log -------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------------------------
 
-    def facts(self) -> Iterator[bytes]:
-        """See `forwarder.Extension`. What counts no more is let go of."""
+    @classmethod
+    def encode(cls, facts: Iterable[_Part]) -> bytes:
+        found: list[bytes] = []
+        for key, rows in facts:
+            found += (_HEAD.pack(*key, len(rows)), *(_ROW.pack(*row) for row in rows))
+        return b"".join(found)
+
+    @classmethod
+    def decode(cls, rows: bytes) -> Iterator[_Part]:
+        at = 0
+        while at < len(rows):
+            topic, forwarded, count = _HEAD.unpack_from(rows, at)
+            at += _HEAD.size
+            end = at + count * _ROW.size
+            yield (topic, bool(forwarded)), [IdRow(*row) for row in _ROW.iter_unpack(rows[at:end])]
+            at = end
+
+    def apply(self, fact: _Part) -> None:
+        for row in fact[1]:
+            self._renew(fact[0], row)
+
+    def stored(self, fact: _Part) -> _Part | None:
+        ends = self._sources.by_number
+        rows = [row for row in fact[1] if row.source in ends and row.offset < ends[row.source].end]
+        return (fact[0], rows) if rows else None
+
+    def kept(self) -> Iterator[_Part]:
+        """What counts no more is let go of; an id outlives its message."""
         for key in list(self._of):
             ids = self._of.get(key)
             if ids is None or not self._is_kept(key):
@@ -304,30 +317,7 @@ class MessageIds:
             while at < ids.table.end:
                 rows, at = ids.rows(at)
                 if rows:
-                    yield encode_ids([(key, rows)])
-
-    def forgotten(self, source: Source) -> None:
-        """See `forwarder.Extension`: an id outlives its message."""
-
-    def reconcile(self, unsure: Container[int]) -> list[bytes]:
-        """Take over what recovery found, once it is known where each source ends. Facts stand in front of their
-        messages; `unsure` are the numbers of those behind which the log may have ended before. Returns facts to be
-        written: what of these was not lost, since sources are forgotten.
-        """
-        facts, self._found = self._found, []
-        sure: list[_Part] = []
-        for number, fact in enumerate(facts):
-            for key, rows in _decode(fact):
-                kept = [row for row in rows if number not in unsure or self._is_stored(row)]
-                if number in unsure and kept:
-                    sure.append((key, kept))
-                for row in kept:
-                    self._renew(key, row)
-        return [_encode(sure, 0)] if sure else []
-
-    def _is_stored(self, row: IdRow) -> bool:
-        source = self._sources.by_number.get(row.source)
-        return source is not None and row.offset < source.end
+                    yield key, rows
 
 
 def check_ids(messages: Sequence[pubsub.PubsubMessage]) -> None:
@@ -341,36 +331,3 @@ def check_ids(messages: Sequence[pubsub.PubsubMessage]) -> None:
 def accepted_before(messages: Sequence[pubsub.PubsubMessage]) -> bytes:
     """One byte for each message that is due: 1 where a forward had it wait. No id of a publisher decides about it."""
     return bytes(FORWARDED in one.attributes for one in messages)
-
-
-def _encode(parts: Sequence[_Part], behind: int) -> bytes:
-    return encode_extension(NUMBER, encode_ids(parts, behind))
-
-
-def encode_ids(parts: Sequence[_Part], behind: int = 0) -> bytes:
-    """A fact. `behind`: so many entries of the log hold the messages; 0: they are persisted already."""
-    found = [_BEHIND.pack(behind)]
-    for key, rows in parts:
-        found += (_HEAD.pack(*key, len(rows)), *(_ROW.pack(*row) for row in rows))
-    return b"".join(found)
-
-
-def entries_behind(fact: bytes) -> int:
-    """So many entries behind a fact of this extension hold its messages; 0: they are persisted already."""
-    behind: int = _BEHIND.unpack_from(fact)[0]
-    return behind
-
-
-def decode_rows(fact: bytes) -> Iterator[IdRow]:
-    """The rows of a fact of this extension."""
-    return (row for _, rows in _decode(fact) for row in rows)
-
-
-def _decode(fact: bytes) -> Iterator[_Part]:
-    at = _BEHIND.size
-    while at < len(fact):
-        topic, forwarded, count = _HEAD.unpack_from(fact, at)
-        at += _HEAD.size
-        end = at + count * _ROW.size
-        yield (topic, bool(forwarded)), [IdRow(*row) for row in _ROW.iter_unpack(fact[at:end])]
-        at = end

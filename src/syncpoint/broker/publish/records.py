@@ -21,9 +21,7 @@ _LANE = struct.Struct("<QBII")  # number, whether it was stopped, numbers of sta
 _PLACE = struct.Struct("<QQ")  # source, offset
 _REVISION = struct.Struct("<BQ")
 _GRANT = struct.Struct("<BQQQQ")  # subscription, source, grant, holder
-_BATCH = struct.Struct("<QQQQI")  # sender, batch, source, first offset, count
-_BATCHES = struct.Struct("<BI")  # entries that hold them
-_FIRING = struct.Struct("<QQQQ")  # source, offset; target, offset in it
+BEHIND = struct.Struct("<I")  # how many entries behind a fact hold its messages
 _SEALED, _KEYED = 1, 2
 _SNAPSHOT = struct.Struct("<BQQII")  # snapshot, catalog revision, numbers of lanes and sets
 _BELOW = struct.Struct("<BQI")  # bound, number of exceptions
@@ -47,6 +45,9 @@ class ExtensionNumber(IntEnum):
     MESSAGE_IDS = 40
     JUDGED_BATCHES = 41
     SCHEDULED = 60
+
+
+_SAYS_BEHIND = (ExtensionNumber.MESSAGE_IDS, ExtensionNumber.JUDGED_BATCHES)
 
 
 class FactKind(IntEnum):
@@ -100,31 +101,6 @@ class GrantFact(NamedTuple):
     source: int
     grant: int
     holder: int
-
-
-class BatchFact(NamedTuple):
-    """What became of a batch of a sender: so many messages from `first_offset` on."""
-
-    sender: int
-    batch: int
-    source: int
-    first_offset: int
-    messages: int
-
-
-class Firing(NamedTuple):
-    """The message that waited at a place of a source is published: as a message of the source `target`."""
-
-    source: int
-    offset: int
-    target: int
-    target_offset: int
-
-
-class FiredFact(NamedTuple):
-    """Firings of one turn."""
-
-    firings: tuple[Firing, ...]
 
 
 def encode_source(source: Source) -> bytes:
@@ -181,28 +157,12 @@ def decode_grant(payload: bytes) -> GrantFact:
     return GrantFact(*_GRANT.unpack(payload)[1:])
 
 
-def encode_batches(batches: Iterable[BatchFact], entries: int = 0) -> bytes:
-    """`entries`: so many entries behind this one hold the messages; 0: they are persisted already."""
-    return _BATCHES.pack(FactKind.BATCHES, entries) + b"".join(_BATCH.pack(*batch) for batch in batches)
-
-
-def entries_of_batches(payload: bytes) -> int:
-    entries: int = _BATCHES.unpack_from(payload)[1]
-    return entries
-
-
-def decode_batches(payload: bytes) -> Iterator[BatchFact]:
-    for at in range(_BATCHES.size, len(payload), _BATCH.size):
-        yield BatchFact(*_BATCH.unpack_from(payload, at))
-
-
-def encode_fired(firings: Iterable[Firing], entries: int) -> bytes:
-    """`entries`: so many behind this one hold the messages."""
-    return _BATCHES.pack(FactKind.FIRED, entries) + b"".join(_FIRING.pack(*one) for one in firings)
-
-
-def decode_fired(payload: bytes) -> FiredFact:
-    return FiredFact(tuple(Firing(*row) for row in _FIRING.iter_unpack(payload[_BATCHES.size :])))
+def entries_behind(payload: bytes) -> int:
+    """How many entries behind a fact hold the messages it is about; 0: they are persisted, or it does not say."""
+    if payload[0] in (FactKind.BATCHES, FactKind.FIRED):
+        return int(BEHIND.unpack_from(payload, 1)[0])
+    says = payload[0] == FactKind.EXTENSION and payload[1] in _SAYS_BEHIND
+    return int(BEHIND.unpack_from(payload, 2)[0]) if says else 0
 
 
 def encode_extension(number: ExtensionNumber, payload: bytes) -> bytes:

@@ -14,12 +14,10 @@ be judged by. `follow` reconciles both.
 """
 
 import logging
-from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.broker.publish import records
 from syncpoint.broker.publish.ledgers import Ledgers
-from syncpoint.broker.publish.message_ids import entries_behind
 from syncpoint.broker.publish.source import SourceTable
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, decode_changes
@@ -27,10 +25,6 @@ from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.store import Store
 
 log = logging.getLogger(__name__)
-BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who send them again
-
-
-_IN_FRONT = (records.ExtensionNumber.MESSAGE_IDS, records.ExtensionNumber.JUDGED_BATCHES)  # of messages, as batches are
 
 
 @dataclass(slots=True)
@@ -49,14 +43,10 @@ class RecoveredState:
     revision: int = 0  # the highest of the catalog that was acted by
     grants: dict[tuple[int, int], records.GrantFact] = field(default_factory=dict)  # by subscription and source
     last_grants: dict[tuple[int, int], int] = field(default_factory=dict)  # the same, of sources that are deleted
-    batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
-    unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
-    # Of messages that waited, see `scheduled`; drop them when done:
-    fired: list[records.FiredFact] = field(default_factory=list)
-    unsure_fired: set[records.FiredFact] = field(default_factory=set)
-    unsure_facts: dict[int, set[int]] = field(
-        default_factory=dict
-    )  # the same of `_IN_FRONT`, by extension: numbers of facts
+    # Facts about messages, see `message_facts`; drop them when done:
+    batches: list[bytes] = field(default_factory=list)
+    fired: list[bytes] = field(default_factory=list)
+    unsure: set[bytes] = field(default_factory=set)  # entries in front of messages that may not be persisted
 
 
 def replay(store: Store) -> RecoveredState:
@@ -65,9 +55,7 @@ def replay(store: Store) -> RecoveredState:
     catalog_parts: list[bytes] = []
     in_checkpoint = True
     ends: dict[int, int] = {}  # of each log, as far as it was found
-    announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
-    firings: list[tuple[int, int, records.FiredFact]] = []  # the same of what waited
-    in_front: list[tuple[int, int, int, int]] = []  # and of extensions, by their number and that of the fact
+    in_front: list[tuple[int, int, bytes]] = []  # log and last position of what facts are about
     for entry in store.replay():
         if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
@@ -83,28 +71,15 @@ def replay(store: Store) -> RecoveredState:
         memory.facts += entry.kind in (EntryKind.LEDGER, EntryKind.ACKS, EntryKind.CATALOG)
         if entry.kind == EntryKind.LEDGER:
             _apply_fact(memory, entry.payload)
-            if entry.payload[0] == records.FactKind.BATCHES:
-                last = entry.position + records.entries_of_batches(entry.payload)
-                announced += ((entry.log, last, fact) for fact in records.decode_batches(entry.payload))
-            elif entry.payload[0] == records.FactKind.FIRED:
-                last = entry.position + records.entries_of_batches(entry.payload)
-                firings.append((entry.log, last, records.decode_fired(entry.payload)))
-            elif entry.payload[0] == records.FactKind.EXTENSION and entry.payload[1] in _IN_FRONT:
-                extension, last = entry.payload[1], entry.position + entries_behind(entry.payload[2:])
-                in_front.append((entry.log, last, extension, len(memory.extensions[extension]) - 1))
+            if behind := records.entries_behind(entry.payload):
+                in_front.append((entry.log, entry.position + behind, entry.payload))
         elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)
         elif entry.kind == EntryKind.CATALOG:
             _apply_changes(memory, entry.payload)
     if in_checkpoint:
         _end_checkpoint(memory, catalog_parts)
-    newest = announced[-BATCHES_MAX:]
-    memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
-    memory.fired = [fact for _, _, fact in firings]
-    memory.unsure_fired = {fact for number, last, fact in firings if last > ends[number]}
-    for log_number, last, extension, number in in_front:
-        if last > ends[log_number]:
-            memory.unsure_facts.setdefault(extension, set()).add(number)
+    memory.unsure = {payload for number, last, payload in in_front if last > ends[number]}
     sources = memory.sources
     for source in list(sources.by_number.values()):
         if source.number in sources.deleted:
@@ -148,9 +123,9 @@ def _apply_fact(memory: RecoveredState, payload: bytes) -> None:
             grant = records.decode_grant(payload)
             memory.grants[grant.subscription, grant.source] = grant
         case records.FactKind.BATCHES:
-            memory.batches.extend(records.decode_batches(payload))
+            memory.batches.append(payload[1:])
         case records.FactKind.FIRED:
-            pass  # `replay` looks at where it stands
+            memory.fired.append(payload[1:])
         case records.FactKind.EXTENSION:
             memory.extensions.setdefault(payload[1], []).append(payload[2:])
         case other:

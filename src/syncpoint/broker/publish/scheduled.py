@@ -6,7 +6,7 @@ for it like any others: copied forward, never pinning what lies around them. Her
 in which they are due.
 Promise: a message that waits is published once, or was cancelled, never both and never again: all of it are facts of
 one log. What was fired stands in front of the messages that it became, and says how many entries behind it hold them
-(`records.FiredFact`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
+(`FiredMessages`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
 by the end of the source, since nothing of it was deleted yet; and writes down what it decides before it deletes.
 What another chain publishes (`keyed_firing`) leaves first, and is gone when that has answered.
 An id, once given, never comes to mean another message. The chain that keeps a message stays registered for its topic.
@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple
 
+from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import ResourceExhausted
 from syncpoint.base.model.identity import MessageId
-from syncpoint.broker.publish.ahead import AheadOfMessages, FactsAhead
+from syncpoint.broker.publish.message_facts import FactLog, MessageFacts
 from syncpoint.broker.publish.project_room import is_fair
-from syncpoint.broker.publish.records import ExtensionNumber, FiredFact, Firing, encode_extension, encode_fired
+from syncpoint.broker.publish.records import ExtensionNumber, FactKind
 from syncpoint.broker.publish.source import Source
 from syncpoint.catalog.access.quotas import project_in
 
-NUMBER = ExtensionNumber.SCHEDULED
 NEVER_NS = (1 << 63) - 1
 WAITING_MAX = 1_000_000  # in one log; a project that has some gets more only while as many are left to others
 FIRED_MAX = 50_000  # of the newest it is remembered what they became
@@ -57,22 +57,47 @@ class Scheduled(NamedTuple):
     topic: int
 
 
-class ScheduledMessages:
-    """See the module: an extension of the log."""
+class Firing(NamedTuple):
+    """The message that waited at a place of a source is published: as a message of the source `target`."""
 
-    number = NUMBER
+    source: int
+    offset: int
+    target: int
+    target_offset: int
 
-    def __init__(self, ahead: AheadOfMessages, found: Iterable[bytes] = ()) -> None:
-        self._noted = FactsAhead[Scheduled](ahead, _encode_noted)
-        self._fired = FactsAhead[Firing](ahead, encode_fired)
+
+class FiredMessages(MessageFacts[Firing]):
+    """What became of messages that waited. In no checkpoint: what was fired waits no more."""
+
+    head = bytes((FactKind.FIRED,))
+    row, made_of = struct.Struct("<QQQQ"), Firing
+
+    def __init__(self, log: FactLog) -> None:
+        super().__init__(log)
+        self.became: dict[tuple[int, int], tuple[int, int]] = {}  # the newest: source, offset
+
+    def apply(self, fact: Firing) -> None:
+        self.became[fact.source, fact.offset] = fact.target, fact.target_offset
+        if len(self.became) > FIRED_MAX:
+            del self.became[next(iter(self.became))]
+
+
+class ScheduledMessages(MessageFacts[Scheduled]):
+    """See the module."""
+
+    number = ExtensionNumber.SCHEDULED
+    counts = False
+    part = _ROWS
+
+    def __init__(self, log: FactLog) -> None:
+        super().__init__(log)
+        self.fired = FiredMessages(log)
         self._of_source: dict[int, dict[int, Scheduled]] = {}  # by source and offset
         self.holding = self._of_source  # see `forwarder.HoldingExtension`
         self._of_topic: dict[int, list[Scheduled]] = {}  # in order
         self._firsts: list[tuple[int, int]] = []  # a heap of (due, topic); some of them are not so any more
         self._count = 0
         self._leaving: set[tuple[int, int]] = set()  # of those that wait: source, offset
-        self.became: dict[tuple[int, int], tuple[int, int]] = {}  # the newest of those that were fired: source, offset
-        self._load(found)
 
     def __len__(self) -> int:
         return self._count
@@ -86,43 +111,39 @@ class ScheduledMessages:
 
     # -- what comes and goes -----------------------------------------------------------------------------------------
 
-    def note(self, messages: Iterable[Scheduled]) -> None:
-        """These were just added to this turn, see `ahead`."""
-        for one in messages:
-            self._noted.note(one)
-            self._enter(one)
-
     def fire(self, messages: Sequence[Scheduled], source: int, first_offset: int) -> None:
-        """Messages of one topic that waited were just added to this turn, in order, from that offset of a source on."""
-        for offset, one in enumerate(messages, first_offset):
-            self._fired.note(Firing(one.source, one.offset, source, offset))
-            self._remember(one.source, one.offset, source, offset)
+        """As `note`: messages of one topic that waited are published, in order, from that offset of a source on."""
+        targets = enumerate(messages, first_offset)
+        self.fired.note(*(Firing(one.source, one.offset, source, offset) for offset, one in targets))
         self._remove_all(messages)
 
-    def cancel(self, messages: Iterable[Scheduled]) -> bytes:
-        """These are not published; returns the fact that says so."""
+    def cancel(self, messages: Iterable[Scheduled], done: Done | None = None) -> None:
+        """Write that these are not published; persisted before `done`."""
         gone = list(messages)
         for one in gone:
             self._remove(one)
-        return _encode_places(_GONE, ((one.source, one.offset) for one in gone))
+        self.write(_encode_places(_GONE, ((one.source, one.offset) for one in gone)), done)
 
-    def leave(self, messages: Iterable[Scheduled]) -> bytes:
-        """These are about to be published by another chain, which may have done it from now on; returns the fact that
-        says so; b"": that was said of all of them.
+    def leave(self, messages: Iterable[Scheduled], done: Done) -> None:
+        """Write that these are about to be published by another chain, which may have done it from now on; persisted
+        before `done`.
         """
         fresh = [(one.source, one.offset) for one in messages if not self.leaves(one)]
         self._leaving.update(fresh)
-        return _encode_places(_LEAVING, fresh) if fresh else b""
+        if fresh:
+            self.write(_encode_places(_LEAVING, fresh), done)
+        else:
+            done(None)
 
     def leaves(self, one: Scheduled) -> bool:
         """Whether a message that waits may have been published by another chain."""
         return (one.source, one.offset) in self._leaving
 
-    def left(self, messages: Sequence[Scheduled], became: Sequence[MessageId]) -> bytes:
-        """Another chain has published these, in these places; returns the fact that says that they wait no more."""
+    def left(self, messages: Sequence[Scheduled], became: Sequence[MessageId]) -> None:
+        """Another chain has published these, in these places: write that they wait no more."""
         for one, place in zip(messages, became, strict=True):
-            self._remember(one.source, one.offset, place.source, place.offset)
-        return self.cancel(one for one in messages if self.find(one.source, one.offset) is one)
+            self.fired.apply(Firing(one.source, one.offset, place.source, place.offset))
+        self.cancel(one for one in messages if self.find(one.source, one.offset) is one)
 
     def drop_topic(self, topic: int) -> None:
         """A topic was deleted: what waits for it goes. That follows from the catalog again, so nothing is written."""
@@ -185,16 +206,29 @@ class ScheduledMessages:
             heappush(self._firsts, (first_ns, topic))
         return found
 
-    # -- an extension of the log -------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def encode(cls, facts: Iterable[Scheduled]) -> bytes:
+        rows = (_ROW.pack(one.topic, one.source, one.offset, one.due_ns) for one in facts)
+        return bytes((_WAITING,)) + b"".join(rows)
+
+    @classmethod
+    def decode(cls, rows: bytes) -> Iterator[Scheduled]:
+        """The messages that wait for their time by this."""
+        if rows[0] == _WAITING:
+            for topic, source, offset, due_ns in _ROW.iter_unpack(rows[1:]):
+                yield Scheduled(due_ns, source, offset, topic)
+
+    def kept(self) -> Iterator[Scheduled]:
+        for topic in list(self._of_topic):
+            for one in list(self._of_topic.get(topic, ())):
+                if self.find(one.source, one.offset) is one:
+                    yield one
 
     def facts(self) -> Iterator[bytes]:
-        """See `forwarder.Extension`: what waits, in bounded pieces."""
-        for topic in list(self._of_topic):
-            rows = list(self._of_topic.get(topic, ()))
-            for at in range(0, len(rows), _ROWS):
-                part = [one for one in rows[at : at + _ROWS] if self.find(one.source, one.offset) is one]
-                if part:
-                    yield _encode_waiting(part)
+        """Also those of which another chain may have published some."""
+        yield from super().facts()
         leaving = sorted(self._leaving)
         for at in range(0, len(leaving), _ROWS):
             yield _encode_places(_LEAVING, leaving[at : at + _ROWS])
@@ -208,47 +242,46 @@ class ScheduledMessages:
             return any(first_offset <= offset < end for offset in rows)
         return any(offset in rows for offset in range(first_offset, end))
 
-    def forgotten(self, source: Source) -> None:
-        """See `forwarder.Extension`."""
-
     # -- recovery ----------------------------------------------------------------------------------------------------
 
     def reconcile(
         self,
-        fired: Iterable[FiredFact],
-        unsure: Collection[FiredFact],
+        fired: Iterable[bytes],
+        unsure: Container[bytes],
         sources: Mapping[int, Source],
         exists: Callable[[int], bool],
-    ) -> list[bytes]:
-        """Take out what was fired, and what was lost before its publisher heard of it; `unsure`: firings of which
-        the log does not say that their messages followed. `exists`: may a topic still have messages? Returns facts to
-        be written before anything is deleted: what they rest on may be deleted then.
+    ) -> None:
+        """Take out what was fired, and what was lost before its publisher heard of it; `fired`, `unsure`: as of
+        `recover`. `exists`: may a topic still have messages? What was taken out is written before anything is deleted:
+        what it rests on may be deleted then.
         """
         gone: list[tuple[int, int]] = []
-        for fact in fired:
-            for firing in fact.firings:
+        for body in fired:
+            doubtful = self.fired.head + body in unsure
+            for firing in self.fired.facts_in(body):
                 target = sources.get(firing.target)
-                if fact in unsure and (target is None or target.end <= firing.target_offset):
+                if doubtful and (target is None or target.end <= firing.target_offset):
                     continue  # it came last, nothing of it was deleted: so it is not there, and waits
                 gone.append((firing.source, firing.offset))
                 waiting = self.find(firing.source, firing.offset)
                 if waiting is not None:
                     self._remove(waiting)
-                self._remember(*firing)
+                self.fired.apply(firing)
         for number, rows in list(self._of_source.items()):
             source = sources.get(number)
             for one in list(rows.values()):
                 if source is None or one.offset >= source.end or not exists(one.topic):
                     self._remove(one)
-        return [_encode_places(_GONE, gone[at : at + _ROWS]) for at in range(0, len(gone), _ROWS)]
+        for at in range(0, len(gone), _ROWS):
+            self.write(_encode_places(_GONE, gone[at : at + _ROWS]))
 
-    def _load(self, found: Iterable[bytes]) -> None:
+    def recover(self, found: Iterable[bytes], unsure: Container[bytes] = ()) -> None:
         """What ends, ends for good: so it does not matter in which order facts stand in a checkpoint and behind it."""
         gone: set[tuple[int, int]] = set()
         waiting: dict[tuple[int, int], Scheduled] = {}
         for fact in found:
             if fact[0] == _WAITING:
-                waiting.update(((one.source, one.offset), one) for one in decode_waiting(fact))
+                waiting.update(((one.source, one.offset), one) for one in self.decode(fact))
             elif fact[0] == _GONE:
                 gone.update(_PLACE.iter_unpack(fact[1:]))
             elif fact[0] == _LEAVING:
@@ -259,11 +292,11 @@ class ScheduledMessages:
             del waiting[place]
         self._leaving &= waiting.keys()
         for one in sorted(waiting.values()):
-            self._enter(one)
+            self.apply(one)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def _enter(self, one: Scheduled) -> None:
+    def apply(self, one: Scheduled) -> None:
         of_source = self._of_source.setdefault(one.source, {})
         if one.offset in of_source:
             return
@@ -317,11 +350,6 @@ class ScheduledMessages:
             self._firsts = [(rows[0].due_ns, topic) for topic, rows in self._of_topic.items()]
             heapify(self._firsts)
 
-    def _remember(self, source: int, offset: int, target: int, target_offset: int) -> None:
-        self.became[source, offset] = target, target_offset
-        if len(self.became) > FIRED_MAX:
-            del self.became[next(iter(self.became))]
-
 
 def _due(one: Scheduled) -> int:
     return one.due_ns
@@ -329,22 +357,6 @@ def _due(one: Scheduled) -> int:
 
 def _place(one: Scheduled) -> tuple[int, int, int]:
     return one[:3]
-
-
-def _encode_waiting(messages: Iterable[Scheduled]) -> bytes:
-    rows = (_ROW.pack(one.topic, one.source, one.offset, one.due_ns) for one in messages)
-    return bytes((_WAITING,)) + b"".join(rows)
-
-
-def decode_waiting(fact: bytes) -> Iterator[Scheduled]:
-    """The messages that a fact says wait for their time."""
-    if fact[0] == _WAITING:
-        for topic, source, offset, due_ns in _ROW.iter_unpack(fact[1:]):
-            yield Scheduled(due_ns, source, offset, topic)
-
-
-def _encode_noted(noted: list[Scheduled], behind: int) -> bytes:
-    return encode_extension(NUMBER, _encode_waiting(noted))
 
 
 def _encode_places(kind: int, places: Iterable[tuple[int, int]]) -> bytes:

@@ -17,9 +17,7 @@ from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import NotFound, Unavailable
 from syncpoint.base.runtime.tasks import complete
 from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.records import encode_extension
 from syncpoint.broker.publish.scheduled import Scheduled
-from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.store import StoredBatch
 from syncpoint.wire.protobuf.messages import internal
 
@@ -55,8 +53,7 @@ def cancel_scheduled(forwarder: PublishForwarder, topic: int, source: int, offse
             "The message is being published, and cannot be cancelled any more. Ask again what became of it."
         )
     try:
-        fact = encode_extension(forwarder.scheduled.number, forwarder.scheduled.cancel([one]))
-        forwarder.commit.append_fact(EntryKind.LEDGER, fact, done)
+        forwarder.scheduled.cancel([one], done)
     except Exception as error:
         forwarder.commit.on_inconsistency(error)
         raise

@@ -307,4 +307,4 @@ class SourceServer:
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         """See `PublishSide`."""
-        self.attempts.note(subscription, generation, source, runs)
+        self.attempts.came_back(subscription, generation, source, runs)

@@ -17,12 +17,11 @@ from functools import reduce
 from typing import NamedTuple
 
 from syncpoint.base.kernel import lifetimes as kernel
-from syncpoint.broker.publish.ahead import AheadOfMessages, FactsAhead
-from syncpoint.broker.publish.records import ExtensionNumber, encode_extension
+from syncpoint.broker.publish.message_facts import FactLog, MessageFacts
+from syncpoint.broker.publish.records import ExtensionNumber
 from syncpoint.broker.publish.source import Source
 from syncpoint.catalog.metadata.records import Subscription, Topic
 
-NUMBER = ExtensionNumber.EXPIRY
 NEVER_NS = (1 << 63) - 1
 LENT_NS = 600_000_000_000  # so long what ran out is kept for an exactly-once subscriber who has it: the longest lease
 JOINED_NS = 1_000_000_000  # neighbours whose times differ no more are one run; the longer the time, the more,
@@ -41,27 +40,35 @@ class ExpiryRun(NamedTuple):
     latest_ns: int
 
 
-class ExpiryIndex:
-    """See the module: an extension of the log. `bounds(source)`: the offsets that storage has of one."""
+class SourceRun(NamedTuple):
+    """What is known of a run of a source's messages. `joined_ns`: it is joined to a neighbor whose times differ no
+    more; -1: to none.
+    """
 
-    number = NUMBER
+    source: int
+    run: ExpiryRun
+    joined_ns: int = -1
 
-    def __init__(
-        self, ahead: AheadOfMessages, bounds: Callable[[int], tuple[int, int] | None], found: Iterable[bytes] = ()
-    ) -> None:
-        self._bounds, self._facts = bounds, FactsAhead(ahead, _encode)
+
+def lives_of(source: int, begin: int, count: int, time_ns: int, payload: bytes) -> SourceRun:
+    """Of messages that carry times to live, published from `begin` on."""
+    shortest_ms, longest_ms, without = kernel.spans(payload)
+    latest = NEVER_NS if without else min(NEVER_NS, time_ns + longest_ms * _MS_NS)
+    run = ExpiryRun(begin, begin + count, min(NEVER_NS, time_ns + shortest_ms * _MS_NS), latest)
+    return SourceRun(source, run, JOINED_NS + shortest_ms * _MS_NS // JOINED_PART)
+
+
+class ExpiryIndex(MessageFacts[SourceRun]):
+    """See the module. `bounds(source)`: the offsets that storage has of one."""
+
+    number = ExtensionNumber.EXPIRY
+    counts = False
+    part = 500
+
+    def __init__(self, log: FactLog, bounds: Callable[[int], tuple[int, int] | None]) -> None:
+        super().__init__(log)
+        self._bounds = bounds
         self.runs: dict[int, list[ExpiryRun]] = {}  # by source: in order, without overlaps
-        for fact in found:
-            for source, run in decode_runs(fact):
-                self._enter(source, run)
-
-    def note(self, source: Source, begin: int, time_ns: int, payload: bytes) -> None:
-        """Messages that carry times to live were added to this turn, from `begin` to the source's end."""
-        shortest_ms, longest_ms, without = kernel.spans(payload)
-        latest = NEVER_NS if without else min(NEVER_NS, time_ns + longest_ms * _MS_NS)
-        run = ExpiryRun(begin, source.end, min(NEVER_NS, time_ns + shortest_ms * _MS_NS), latest)
-        self._facts.note((source.number, run))
-        self._enter(source.number, run, JOINED_NS + shortest_ms * _MS_NS // JOINED_PART)
 
     def soonest_ns(self, source: int, begin: int, end: int) -> int:
         """Before this time nothing of `[begin, end)` runs out by a time of its own."""
@@ -97,8 +104,9 @@ class ExpiryIndex:
                 yield runs[at]
             at += 1
 
-    def _enter(self, source: int, run: ExpiryRun, tolerance_ns: int = -1) -> None:
+    def apply(self, fact: SourceRun) -> None:
         """Facts of a checkpoint overlap those that were written while it was."""
+        source, run, joined_ns = fact
         runs = self.runs.setdefault(source, [])
         last = runs[-1] if runs else None
         if last is None or last.end < run.begin:
@@ -106,7 +114,7 @@ class ExpiryIndex:
         elif last.end == run.begin:
             apart = run.soonest_ns - last.soonest_ns
             ends = (run.latest_ns == NEVER_NS) == (last.latest_ns == NEVER_NS)
-            if ends and abs(apart) <= tolerance_ns:
+            if ends and abs(apart) <= joined_ns:
                 runs[-1] = _joined(last, run)
             else:
                 runs.append(run)
@@ -122,22 +130,27 @@ class ExpiryIndex:
         if len(runs) > RUNS_MAX:
             self.runs[source] = [reduce(_joined, runs[at : at + 2]) for at in range(0, len(runs), 2)]
 
-    # -- an extension of the log -------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------------------------
 
-    def facts(self) -> Iterator[bytes]:
-        """See `forwarder.Extension`. What is deleted is forgotten here."""
+    @classmethod
+    def encode(cls, facts: Iterable[SourceRun]) -> bytes:
+        return b"".join(_RUN.pack(source, *run) for source, run, _ in facts)
+
+    @classmethod
+    def decode(cls, rows: bytes) -> Iterable[SourceRun]:
+        return (SourceRun(source, ExpiryRun(*run)) for source, *run in _RUN.iter_unpack(rows))
+
+    def kept(self) -> Iterator[SourceRun]:
+        """What is deleted is forgotten here."""
         for source in list(self.runs):
             bounds, runs = self._bounds(source), self.runs.get(source, [])
             if bounds is not None:
                 stored = [run for run in runs if run.end > bounds[0]]
                 if len(stored) < len(runs):
                     self.runs[source] = runs = stored
-            for at in range(0, len(runs), 500):
-                part = [(source, run) for run in runs[at : at + 500]]
-                yield b"".join(_RUN.pack(number, *run) for number, run in part)
+            yield from [SourceRun(source, run) for run in runs]
 
     def forgotten(self, source: Source) -> None:
-        """See `forwarder.Extension`."""
         self.runs.pop(source.number, None)
 
 
@@ -161,12 +174,3 @@ def _joined(one: ExpiryRun, other: ExpiryRun) -> ExpiryRun:
     latest = NEVER_NS if gap else max(one.latest_ns, other.latest_ns)
     begin, end = min(one.begin, other.begin), max(one.end, other.end)
     return ExpiryRun(begin, end, min(one.soonest_ns, other.soonest_ns), latest)
-
-
-def _encode(noted: list[tuple[int, ExpiryRun]], behind: int) -> bytes:
-    return encode_extension(NUMBER, b"".join(_RUN.pack(source, *run) for source, run in noted))
-
-
-def decode_runs(fact: bytes) -> Iterator[tuple[int, ExpiryRun]]:
-    """The sources and runs that a fact is about."""
-    return ((source, ExpiryRun(*run)) for source, *run in _RUN.iter_unpack(fact))

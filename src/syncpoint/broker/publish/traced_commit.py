@@ -6,7 +6,7 @@ Promise: what is written, and who is answered when, is as without. A request's m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.trusted import TrustedClock
@@ -35,12 +35,20 @@ class TracedCommit(GroupCommit):
         super().__init__(store, clock, admission, soon, later)
         self._tracer, self._topic_name = tracer, topic_name
 
-    def add(self, source: Source, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
+    def add(
+        self,
+        source: Source,
+        count: int,
+        payload: bytes,
+        caller: PublishCaller,
+        response: bytes,
+        notes: Iterable[Callable[[], object]] = (),
+    ) -> None:
         """See `GroupCommit`."""
         contexts = found(payload, MESSAGES_MAX)
         if contexts:
             caller = _followed(caller, self._persisted(source, contexts, count, len(payload)))
-        super().add(source, count, payload, caller, response)
+        super().add(source, count, payload, caller, response, notes)
 
     def _persisted(self, source: Source, contexts: list[TraceContext], count: int, size: int) -> Callable[[str], None]:
         """What records the spans once it is known what became of a request, given why it failed or ""."""

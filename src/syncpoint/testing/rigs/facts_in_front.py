@@ -13,9 +13,14 @@ from collections.abc import Iterator, Sequence
 
 from syncpoint.base.kernel.frames import message_at
 from syncpoint.base.model.identity import log_of
-from syncpoint.broker.publish import judged_batches, message_ids, records, scheduled, time_to_live
+from syncpoint.broker.publish import records
+from syncpoint.broker.publish.dedup import RecentBatches
+from syncpoint.broker.publish.judged_batches import JudgedBatches
+from syncpoint.broker.publish.message_ids import MessageIds
 from syncpoint.broker.publish.records import ExtensionNumber, FactKind
+from syncpoint.broker.publish.scheduled import FiredMessages, ScheduledMessages
 from syncpoint.broker.publish.source import INNER_TOPICS, WAITING_TOPIC
+from syncpoint.broker.publish.time_to_live import ExpiryIndex
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf.messages import pubsub
 
@@ -82,26 +87,26 @@ def complaints(
 def _places(payload: bytes) -> Iterator[tuple[int, int, int]]:
     """Kind, source and offset of each message that is about to be stored, which a fact is about."""
     match payload[0]:
-        case FactKind.BATCHES if records.entries_of_batches(payload):
-            for batch in records.decode_batches(payload):
+        case FactKind.BATCHES if records.entries_behind(payload):
+            for batch in RecentBatches.facts_in(payload[1:]):
                 yield from _range(FactKind.BATCHES, batch.source, batch.first_offset, batch.messages)
         case FactKind.FIRED:
-            for firing in records.decode_fired(payload).firings:
+            for firing in FiredMessages.facts_in(payload[1:]):
                 yield FactKind.FIRED, firing.target, firing.target_offset
         case FactKind.EXTENSION:
-            yield from _places_of_extension(payload[1], payload[2:])
+            yield from _places_of_extension(payload[1], payload[2:], records.entries_behind(payload))
 
 
-def _places_of_extension(number: int, fact: bytes) -> Iterator[tuple[int, int, int]]:
+def _places_of_extension(number: int, body: bytes, behind: int) -> Iterator[tuple[int, int, int]]:
     if number == ExtensionNumber.SCHEDULED:
-        yield from ((number, one.source, one.offset) for one in scheduled.decode_waiting(fact))
+        yield from ((number, one.source, one.offset) for one in ScheduledMessages.facts_in(body))
     elif number == ExtensionNumber.EXPIRY:
-        for source, run in time_to_live.decode_runs(fact):
+        for source, run, _ in ExpiryIndex.facts_in(body):
             yield from _range(number, source, run.begin, run.end - run.begin)
-    elif number == ExtensionNumber.MESSAGE_IDS and message_ids.entries_behind(fact):
-        yield from ((number, row.source, row.offset) for row in message_ids.decode_rows(fact))
-    elif number == ExtensionNumber.JUDGED_BATCHES and message_ids.entries_behind(fact):
-        for batch in judged_batches.decode_batches(fact):
+    elif number == ExtensionNumber.MESSAGE_IDS and behind:
+        yield from ((number, row.source, row.offset) for _, rows in MessageIds.facts_in(body) for row in rows)
+    elif number == ExtensionNumber.JUDGED_BATCHES and behind:
+        for batch in JudgedBatches.facts_in(body):
             yield from ((number, *place) for place in batch.places() if place is not None)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish.ahead import AheadOfMessages
 from syncpoint.broker.publish.time_to_live import ExpiryIndex
 from syncpoint.broker.subscribe.expired_letters import ExpiredLetters
 from syncpoint.broker.subscribe.ordering import Identity
@@ -18,17 +16,7 @@ from syncpoint.testing.simulation.scaled import patched
 @planted(EXPIRING, "crash", "takeover", seed=0)
 def times_to_live_are_not_recovered() -> AbstractContextManager[None]:
     """An owner knows only of times to live that messages carried which were published to it."""
-    right = ExpiryIndex.__init__
-
-    def forgetful(
-        self: ExpiryIndex,
-        ahead: AheadOfMessages,
-        bounds: Callable[[int], tuple[int, int] | None],
-        found: Iterable[bytes] = (),
-    ) -> None:
-        right(self, ahead, bounds)
-
-    return patched(ExpiryIndex, __init__=forgetful)
+    return patched(ExpiryIndex, recover=lambda self, found, unsure: None)
 
 
 @planted(EXPIRING, "clock jump", seed=1)

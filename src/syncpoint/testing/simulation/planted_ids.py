@@ -4,7 +4,6 @@ while keys move between chains (`repeated_keys`). See `planted_bugs`.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -34,13 +33,7 @@ def who_takes_a_topic_does_not_ask_for_ids() -> AbstractContextManager[None]:
 @planted(None, "crash", "restart", seed=0, run=run)
 def ids_end_with_the_process_that_took_them() -> AbstractContextManager[None]:
     """Whoever opens the log knows none."""
-    right = MessageIds.reconcile
-
-    def reconcile(self: MessageIds, unsure: Container[int]) -> list[bytes]:
-        self._found = []
-        return right(self, unsure)
-
-    return patched(MessageIds, reconcile=reconcile)
+    return patched(MessageIds, recover=lambda self, found, unsure: None)
 
 
 @planted(None, "crash", "disk slow", "disk server hung", "partition", seed=2, run=run)
@@ -56,4 +49,4 @@ def a_judged_batch_is_known_for_its_window_alone() -> AbstractContextManager[Non
 @planted(MOVING, "crash", "takeover", seed=7, run=partial(run_scheduled, repeating=True))
 def judged_batches_stay_with_the_chain_that_took_them() -> AbstractContextManager[None]:
     """What is sent again to another chain of the topic, once its window is over, is stored again."""
-    return patched(JudgedBatches, take=lambda self, fact: b"")
+    return patched(JudgedBatches, take=lambda self, body: False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ from syncpoint.broker.publish import commit
 from syncpoint.broker.publish.commit import GroupCommit
 from syncpoint.broker.publish.message_ids import MessageIds
 from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.records import FiredFact
 from syncpoint.broker.publish.scheduled import Scheduled, ScheduledMessages
 from syncpoint.broker.publish.source import Source
 from syncpoint.catalog.metadata.records import Topic
@@ -31,12 +30,12 @@ def an_adopter_publishes_again() -> AbstractContextManager[None]:
 
     def forgetful(
         self: ScheduledMessages,
-        fired: Iterable[FiredFact],
-        unsure: Collection[FiredFact],
+        fired: Iterable[bytes],
+        unsure: Container[bytes],
         sources: Mapping[int, Source],
         exists: Callable[[int], bool],
-    ) -> list[bytes]:
-        return _right(self, (), unsure, sources, exists)
+    ) -> None:
+        _right(self, (), unsure, sources, exists)
 
     return patched(ScheduledMessages, reconcile=forgetful)
 

@@ -229,7 +229,7 @@ def what_is_due_is_published_whatever_its_id() -> AbstractContextManager[None]:
 @planted(None, seed=32, run=of(FORWARDED))
 def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
     """Of what is forwarded for later nothing is noted before it is due."""
-    right = MessageIds.note
+    right = MessageIds.note_judged
 
     def note(self: MessageIds, judged: Judgement, places: Sequence[MessagePlace]) -> None:
         by_number = self._sources.by_number
@@ -240,7 +240,7 @@ def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
         ]
         right(self, judged._replace(fresh=[number for number, _ in kept]), [place for _, place in kept])
 
-    return patched(MessageIds, note=note)
+    return patched(MessageIds, note_judged=note)
 
 
 @planted(MOVING, seed=9, run=partial(run_scheduled, repeating=True))

@@ -15,11 +15,17 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.broker.publish import attempts as attempts_module
 from syncpoint.broker.publish.attempts import WRITE_S, DeliveryAttempts
 from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry, Topic
 from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import SUB_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber as Session
+
+
+def log_into(facts: list[bytes]) -> FactLog:
+    return FactLog(lambda kind, entry, done: facts.append(entry[2:]))
+
 
 DEAD = "projects/p/topics/dead"
 
@@ -126,21 +132,22 @@ def test_of_a_source_that_is_gone_nothing_is_kept() -> None:
     facts: list[bytes] = []
     later: list[Callable[[], None]] = []
     attempts = DeliveryAttempts(
-        {1: Ledger(1)}, sources, ManualClock(), facts.append, lambda seconds, act: later.append(act)
+        log_into(facts), {1: Ledger(1)}, sources, ManualClock(), lambda seconds, act: later.append(act)
     )
     for source in (7, 8):
-        attempts.note(1, 0, source, [Run(0, 1, 1, 0)])
+        attempts.came_back(1, 0, source, [Run(0, 1, 1, 0)])
     later.pop()()
-    found = DeliveryAttempts({1: Ledger(1)}, {7}, ManualClock(), facts.append, lambda seconds, act: None, list(facts))
+    found = DeliveryAttempts(log_into(facts), {1: Ledger(1)}, {7}, ManualClock(), lambda seconds, act: None)
+    found.recover(list(facts))
     assert len(list(found.facts())) == 1, "what recovery found of source 8 goes with the next checkpoint"
     sources.remove(8)
-    attempts.note(1, 0, 8, [Run(5, 6, 1, 0)])
+    attempts.came_back(1, 0, 8, [Run(5, 6, 1, 0)])
     assert not later, "a note that comes late is of no use"
 
 
 def test_one_that_comes_back_costs_as_much_among_many_as_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = DeliveryAttempts({1: Ledger(1)}, {7}, ManualClock(), lambda fact: None, lambda seconds, act: None)
-    attempts.note(1, 0, 7, [Run(2 * one, 2 * one + 1, 1, 0) for one in range(20_000)])
+    attempts = DeliveryAttempts(log_into([]), {1: Ledger(1)}, {7}, ManualClock(), lambda seconds, act: None)
+    attempts.came_back(1, 0, 7, [Run(2 * one, 2 * one + 1, 1, 0) for one in range(20_000)])
     merged: list[int] = []
     inner = attempts_module._merged
 
@@ -149,7 +156,7 @@ def test_one_that_comes_back_costs_as_much_among_many_as_among_few(monkeypatch: 
         return inner(one, other)
 
     monkeypatch.setattr(attempts_module, "_merged", counted)
-    attempts.note(1, 0, 7, [Run(20_000, 20_001, 2, 0), Run(30_001, 30_002, 1, 0)])
+    attempts.came_back(1, 0, 7, [Run(20_000, 20_001, 2, 0), Run(30_001, 30_002, 1, 0)])
     assert sum(merged) <= 6
     assert [one[:3] for one in attempts.of(1, 7, 19_998, 20_003)] == [
         (19_998, 19_999, 1), (20_000, 20_001, 2), (20_002, 20_003, 1),
@@ -164,17 +171,19 @@ noted = st.lists(
 
 @given(st.lists(noted, max_size=6), st.randoms())
 def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[int, ...]]], random: object) -> None:
-    def fresh(append: Callable[[bytes], None], found: list[bytes]) -> DeliveryAttempts:
-        return DeliveryAttempts(
-            {1: Ledger(1)}, {7}, ManualClock(), append, lambda seconds, act: later.append(act), found
+    def fresh(found: list[bytes]) -> DeliveryAttempts:
+        made = DeliveryAttempts(
+            log_into(facts), {1: Ledger(1)}, {7}, ManualClock(), lambda seconds, act: later.append(act)
         )
+        made.recover(found)
+        return made
 
     facts: list[bytes] = []
     later: list[Callable[[], None]] = []
-    attempts = fresh(facts.append, [])
+    attempts = fresh([])
     expected: dict[int, int] = {}
     for note in notes:
-        attempts.note(1, 0, 7, [Run(begin, begin + length, times, rest) for begin, length, times, rest in note])
+        attempts.came_back(1, 0, 7, [Run(begin, begin + length, times, rest) for begin, length, times, rest in note])
         for begin, length, times, _ in note:
             for offset in range(begin, begin + length):
                 expected[offset] = max(times, expected.get(offset, 0))
@@ -182,7 +191,7 @@ def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[i
             later.pop()()
     facts += facts[:2]
     random.shuffle(facts)  # type: ignore[attr-defined]
-    for one in (attempts, fresh(facts.append, list(facts))):
+    for one in (attempts, fresh(list(facts))):
         runs = one.of(1, 7, 0, 100)
         assert {offset: run.times for run in runs for offset in range(run.begin, run.end)} == expected
         assert all(first.end <= second.begin for first, second in pairwise(runs))
@@ -212,10 +221,10 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_sent(har
 
 def test_a_rest_that_a_wrong_clock_has_dated_is_over_when_the_clock_is_right_again() -> None:
     clock, ledger = ManualClock(), Ledger(SUB_NUMBER, 0)
-    attempts = DeliveryAttempts({SUB_NUMBER: ledger}, {5}, clock, lambda fact: None, lambda seconds, act: None)
+    attempts = DeliveryAttempts(log_into([]), {SUB_NUMBER: ledger}, {5}, clock, lambda seconds, act: None)
     right = clock.time_ns()
     clock.set_time_ns(right + 10 * 86_400 * 10**9)
-    attempts.note(SUB_NUMBER, 0, 5, [Run(1, 2, 3, 400)])
+    attempts.came_back(SUB_NUMBER, 0, 5, [Run(1, 2, 3, 400)])
     assert attempts.of(SUB_NUMBER, 5, 0, 9) == [Run(1, 2, 3, 400)]
     clock.set_time_ns(right)
     assert attempts.of(SUB_NUMBER, 5, 0, 9) == [Run(1, 2, 3, 0)]

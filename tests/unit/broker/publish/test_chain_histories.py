@@ -107,7 +107,7 @@ async def test_nothing_is_lost_doubled_or_acknowledged_twice(harness: ChainHarne
     for _ in range(5):
         await asyncio.sleep(0.5 + history.random.random() * 2)
         wanting = history.random.randrange(11, 13)
-        history.resent += history.owner.host.chains[1].recent_batches.answered if history.owner else 0
+        history.resent += history.owner.host.chains[1].forwarder.recent_batches.answered if history.owner else 0
         for incarnation, subscriber in history.subscribers.items():
             await subscriber.send_message(wants=_wants(incarnation == wanting))
         await asyncio.sleep(history.random.random())

@@ -32,7 +32,7 @@ async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(harnes
     chain = await second.open()
     assert await second.publish("a", "b", batch=5, resent=True) == ids
     assert await second.publish("c", batch=6, resent=True) == one
-    assert chain.recent_batches.answered == 2
+    assert chain.forwarder.recent_batches.answered == 2
     (new,) = await second.publish("d", batch=7, resent=True)
     assert new not in ids
     subscriber = await Subscriber(second, 11).attached()
@@ -51,7 +51,7 @@ async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(
     chain = await second.open()
     lost.cancel()
     assert await second.publish("b", batch=2, resent=True)
-    assert chain.recent_batches.answered == 0
+    assert chain.forwarder.recent_batches.answered == 0
 
 
 @simulated

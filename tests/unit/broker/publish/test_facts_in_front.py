@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from syncpoint.broker.publish import ahead, commit
+from syncpoint.broker.publish import commit, message_facts
 from syncpoint.broker.publish.source import WAITING_TOPIC
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
@@ -49,7 +49,7 @@ def test_wherever_the_log_ends_what_is_found_is_known_and_what_is_sent_again_is_
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "ENTRY_BYTES_MAX", 300)
-    monkeypatch.setattr(ahead, "ENTRY_FACTS", 2)
+    monkeypatch.setattr(message_facts, "ENTRY_FACTS", 2)
     written, lost = 1, 0
     while lost < written:
         chance, harness = random.Random(seed), ForwarderHarness()

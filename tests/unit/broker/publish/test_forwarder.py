@@ -8,6 +8,7 @@ from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from syncpoint.base.model.flow import FlowLimit
 from syncpoint.broker.publish import records
+from syncpoint.broker.publish.dedup import BatchFact
 from syncpoint.broker.publish.retention import forget_empty_sources, is_needed
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.log.storage.errors import StorageDamaged
@@ -102,7 +103,7 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeyp
     source = harness.publish.sources.of_topic(1)[0]
     confirmed: list[Exception | None] = []
     caller = harness.send("x", quiesce=False)
-    harness.publish.commit.batches.note(records.BatchFact(1, 1, source.number, source.end - 1, 1))
+    harness.publish.recent_batches.note(BatchFact(1, 1, source.number, source.end - 1, 1))
     harness.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
     append = harness.store.append
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from syncpoint.broker.publish import judged_batches
-from syncpoint.broker.publish.ahead import AheadOfMessages
 from syncpoint.broker.publish.envelope import PublishBatch, write_publish
 from syncpoint.broker.publish.judged_batches import HANDED_S, JudgedBatches, batch_of
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.broker.publish.message_ids import PUBLISHED
 from syncpoint.broker.publish.origin import Publication, SentBatch
 from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace, SourceTable
@@ -180,7 +180,7 @@ async def test_a_chain_that_has_nothing_left_but_ids_is_registered_when_it_is_op
 
 def table() -> tuple[JudgedBatches, SourceTable]:
     sources = SourceTable(10**12, 3)
-    return JudgedBatches(AheadOfMessages(), sources, lambda topic: True, lambda: 0.0), sources
+    return JudgedBatches(FactLog(lambda *entry: None), sources, lambda topic: True, lambda: 0.0), sources
 
 
 def test_a_batch_is_remembered_where_each_of_its_messages_is() -> None:
@@ -193,7 +193,7 @@ def test_a_batch_is_remembered_where_each_of_its_messages_is() -> None:
 
 def test_a_topic_is_known_while_it_is_there_and_others_may_ask() -> None:
     topics, now = {1, 2}, [0.0]
-    batches = JudgedBatches(AheadOfMessages(), SourceTable(10**12, 3), topics.__contains__, lambda: now[0])
+    batches = JudgedBatches(FactLog(lambda *entry: None), SourceTable(10**12, 3), topics.__contains__, lambda: now[0])
     for topic in (1, 2):
         batches.note(batch_of(topic, 7, topic, [MessagePlace(5, topic)]))
     assert batches.topics() == [1, 2]

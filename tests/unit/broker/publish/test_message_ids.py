@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from syncpoint.base.model.errors import GivenUp, InvalidArgument
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.broker.publish import message_ids
-from syncpoint.broker.publish.message_ids import FIRED, FORWARDED, PUBLISHED, IdRow
+from syncpoint.broker.publish.message_ids import FIRED, FORWARDED, PUBLISHED, IdRow, MessageIds
 from syncpoint.broker.publish.origin import Publication, PublishOrigin, SentBatch
 from syncpoint.broker.publish.scheduled_calls import cancel_scheduled
 from syncpoint.broker.publish.source import MessagePlace
@@ -408,7 +408,7 @@ def test_messages_that_an_older_version_noted_by_their_batch_are_known_when_it_i
     hashed = blake2b(b"b7/1/0", digest_size=16, key=b"1").digest()
     second = harness.clock.time_ns() // 1_000_000_000
     place = MessagePlace(*parse_message_id(ids_of(first)[0])[1:])
-    assert harness.publish.ids.take(message_ids.encode_ids([((1, False), [IdRow(*place, second, hashed)])]))
+    assert harness.publish.ids.take(MessageIds.body([((1, False), [IdRow(*place, second, hashed)])]))
     request = pubsub.PublishRequest(topic=TOPIC, messages=[{"data": b"x"}]).SerializeToString()
     callers = [HarnessCaller() for _ in range(3)]
     for caller, batch in zip(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.dedup import RecentBatches
+from syncpoint.broker.publish import dedup, records
+from syncpoint.broker.publish.dedup import BatchFact, RecentBatches
 from syncpoint.broker.publish.ledger import Ledger, SnapshotState, begun
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.broker.publish.recovery import replay
 from syncpoint.broker.publish.source import Source, SourceTable
 from syncpoint.log.storage.record import EntryKind
@@ -47,8 +48,9 @@ def test_what_a_checkpoint_says_of_sources(bound: int, unknown: tuple[int, ...])
 
 @given(st.lists(st.tuples(u64, u64, u64, u64, st.integers(0, 2**32 - 1)), max_size=5))
 def test_batches_grants_and_revisions(rows: list[tuple[int, int, int, int, int]]) -> None:
-    batches = [records.BatchFact(*row) for row in rows]
-    assert list(records.decode_batches(records.encode_batches(batches))) == batches
+    batches = [BatchFact(*row) for row in rows]
+    assert list(RecentBatches.facts_in(RecentBatches.body(batches))) == batches
+    assert records.entries_behind(RecentBatches.head + RecentBatches.body(batches, 7)) == 7
     for row in rows:
         grant = records.GrantFact(*row[:4])
         assert records.decode_grant(records.encode_grant(grant)) == grant
@@ -103,18 +105,19 @@ def test_a_sealed_source_gives_way_to_another_one_in_the_same_log() -> None:
     assert table.of_topic(7) == [second]
 
 
-def test_only_so_many_batches_are_remembered() -> None:
+def test_only_so_many_batches_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup, "BATCHES_MAX", 3)
     table = SourceTable(10**12, 3)
     source, _ = table.open_for(7)
     source.end = 10
-    found: deque[records.BatchFact] = deque(maxlen=3)
-    late = records.BatchFact(1, 0, source.number, 9, 2)  # was not persisted
-    found.append(late)
-    found.append(records.BatchFact(1, 1, source.number, 0, 2))
-    recent = RecentBatches(found, {late}, table)
+    late = RecentBatches.body([BatchFact(1, 0, source.number, 9, 2)], 1)  # its messages were not persisted
+    sure = RecentBatches.body([BatchFact(1, 1, source.number, 0, 2)], 1)
+    recent = RecentBatches(FactLog(lambda *entry: None), table)
+    recent.recover([late, sure], {RecentBatches.head + late})
     assert recent.known(1, 0) is None
+    assert recent.known(1, 1) is not None
     for batch in (2, 3, 4):
-        recent.note(records.BatchFact(1, batch, source.number, batch, 1))
+        recent.note(BatchFact(1, batch, source.number, batch, 1))
     assert recent.known(1, 1) is None
     assert recent.known(1, 4) is not None
-    assert len(found) == 3
+    assert len(list(recent.kept())) == 3

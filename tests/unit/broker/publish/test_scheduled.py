@@ -15,8 +15,8 @@ from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhau
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.reserved import SCHEDULED_ID
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish import firing, scheduled
-from syncpoint.broker.publish.ahead import AheadOfMessages
+from syncpoint.broker.publish import firing
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.broker.publish.retention import is_needed
 from syncpoint.broker.publish.scheduled import NEVER_NS, Scheduled, ScheduledMessages
 from syncpoint.broker.publish.scheduled_calls import cancel_scheduled
@@ -152,7 +152,7 @@ def test_no_more_wait_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_project_takes_the_room_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncpoint.broker.publish.scheduled.WAITING_MAX", 100)
-    waiting = ScheduledMessages(AheadOfMessages())
+    waiting = ScheduledMessages(FactLog(lambda *entry: None))
     names = {1: "projects/evil/topics/a", 2: "projects/evil/topics/b", 3: "projects/good/topics/a"}
     taken = 0
 
@@ -162,7 +162,7 @@ def test_no_project_takes_the_room_of_all_others(monkeypatch: pytest.MonkeyPatch
             waiting.check_room(names[topic], count, lambda one: names.get(one, ""))
         except ResourceExhausted:
             return False
-        waiting.note(Scheduled(10, 1, taken + at, topic) for at in range(count))
+        waiting.note(*(Scheduled(10, 1, taken + at, topic) for at in range(count)))
         taken += count
         return True
 
@@ -440,8 +440,8 @@ def test_many_due_at_once_come_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def tables(*rows: Scheduled) -> ScheduledMessages:
-    made = ScheduledMessages(AheadOfMessages())
-    made.note(rows)
+    made = ScheduledMessages(FactLog(lambda *entry: None))
+    made.note(*rows)
     return made
 
 
@@ -478,7 +478,8 @@ def test_the_tables_against_a_plain_list(found: list[Scheduled], data: st.DataOb
         begin = data.draw(st.integers(0, 30))
         end = data.draw(st.integers(begin + 1, 31))
         assert made.holds(source, begin, end, 0) == any(o.source == 2 and begin <= o.offset < end for o in model)
-    again = ScheduledMessages(AheadOfMessages(), made.facts())
+    again = tables()
+    again.recover(made.facts())
     assert sorted(one for topic in (1, 2, 3) for one in again.of_topic(topic, None, 100)) == sorted(model)
 
 
@@ -486,14 +487,14 @@ def test_what_came_first_and_was_cancelled_leaves_no_heap_behind() -> None:
     made = tables(Scheduled(100, 1, 0, 1))
     for offset in range(1, 1000):
         one = Scheduled(100 - offset % 50, 1, offset, 1)
-        made.note([one])
+        made.note(one)
         made.cancel([one])
     assert len(made._firsts) < 200
 
 
 def test_facts_of_a_newer_version_are_refused() -> None:
     with pytest.raises(ValueError, match="newer version"):
-        ScheduledMessages(AheadOfMessages(), [b"\x09"])
+        tables().recover([b"\x09"])
 
 
 # -- against a plain model ---------------------------------------------------------------------------------------------
@@ -567,5 +568,5 @@ def test_against_a_plain_model(plan: list[tuple[str, int]]) -> None:
 
 def test_names_that_tests_use_are_the_products() -> None:
     assert ID == SCHEDULED_ID
-    assert scheduled.NUMBER == 60
+    assert ScheduledMessages.head == bytes((11, 60))
     assert SUB

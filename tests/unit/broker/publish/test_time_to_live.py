@@ -13,12 +13,12 @@ from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.broker.publish import time_to_live
-from syncpoint.broker.publish.ahead import AheadOfMessages
 from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.message_facts import FactLog
 from syncpoint.broker.publish.retention import is_needed
 from syncpoint.broker.publish.seek import seek_to_time
 from syncpoint.broker.publish.source import Source
-from syncpoint.broker.publish.time_to_live import NEVER_NS, ExpiryIndex, ExpiryRun
+from syncpoint.broker.publish.time_to_live import NEVER_NS, ExpiryIndex, ExpiryRun, SourceRun
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.log.storage.record import EntryKind
@@ -289,7 +289,9 @@ def test_a_longer_time_asks_storage_to_judge_again() -> None:
 
 
 def index(found: list[bytes] | None = None, first: int = 0) -> ExpiryIndex:
-    return ExpiryIndex(AheadOfMessages(), lambda source: (first, 1 << 40), found or [])
+    made = ExpiryIndex(FactLog(lambda *entry: None), lambda source: (first, 1 << 40))
+    made.recover(found or [])
+    return made
 
 
 runs = st.lists(
@@ -309,8 +311,8 @@ def test_runs_answer_as_single_messages_would(written: list[Any], cut: int, data
         at += gap
         run = ExpiryRun(at, at + count, soonest, NEVER_NS if more is None else soonest + more)
         model |= dict.fromkeys(range(run.begin, run.end), run[2:])
-        facts.append(time_to_live._encode([(1, run)], 0)[2:])
-        known._enter(1, run, tolerance_ns=2)
+        facts.append(ExpiryIndex.body([SourceRun(1, run)]))
+        known.apply(SourceRun(1, run, joined_ns=2))
         at += count
     again = index([*known.facts(), *data.draw(st.permutations(facts)), *known.facts()])
     for one in (known, again):
@@ -325,7 +327,7 @@ def test_the_index_stays_small_and_forgets_what_is_deleted(monkeypatch: pytest.M
     monkeypatch.setattr(time_to_live, "RUNS_MAX", 100)
     known = index(first=5000)
     for at in range(10_000):
-        known._enter(1, ExpiryRun(at, at + 1, at * 10, at * 10 + 5))
+        known.apply(SourceRun(1, ExpiryRun(at, at + 1, at * 10, at * 10 + 5)))
     assert len(known) <= 100
     assert known.soonest_ns(1, 0, 10_000) == 0
     assert known.latest_ns(1, 0, 10_000) == 99_995
