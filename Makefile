@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-long test-clients test-kafka check life crossings house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 35 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
+
+test-near: dev ## the tests near what changed, in under four minutes: SINCE=main for all that is not on main
+	@$(BIN)/python tools/near.py $(SINCE)
 
 test-long: dev ## all of `make test` in a random order, and the tests that take longest (two hours)
 	@$(BIN)/python tools/test_parts.py all --long
