@@ -1,13 +1,15 @@
 """A histogram of plain numbers: how often something took how long, or how large it was.
 
-Place: kept by rooms where a mean would hide what is slow; read by `metrics`.
+Place: kept by rooms where a mean would hide what is slow; read by `metrics`. `quantile` is for all who read buckets.
 Promise: one note costs a search in some twenty numbers and two additions, and no object. One thread notes at a time;
 whoever reads in between may miss the newest note.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Final
 
 SECONDS: Final = (
@@ -37,3 +39,17 @@ class Histogram:
     def count(self) -> int:
         """How many were noted."""
         return sum(self.counts)
+
+
+def quantile(cumulative: Iterable[tuple[float, float]], share: float, lower: float = 0.0) -> float:
+    """The value at a share of a histogram, straight within a bucket, as histogram_quantile of Prometheus has it; NaN
+    of nothing. `cumulative`: upper bounds in order, and how many lie up to each; above `lower`. A value that no bound
+    is above of counts as the highest bound.
+    """
+    ends = list(cumulative)
+    rank, below = share * ends[-1][1] if ends else 0.0, 0.0
+    for bound, upto in ends:
+        if upto >= rank > below:
+            return lower if math.isinf(bound) else lower + (bound - lower) * (rank - below) / (upto - below)
+        lower, below = bound, upto
+    return math.nan

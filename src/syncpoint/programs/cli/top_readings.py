@@ -7,19 +7,19 @@ anew, and what it shows is what was counted since. A process that was not read b
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 import urllib.error
 import urllib.request
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
-from prometheus_client.parser import text_string_to_metric_families
+from syncpoint.base.model.histogram import quantile
+from syncpoint.watch.monitor.scraped_text import ScrapedText
 
 PROCESS: Final = "process"
 THREADS_MAX: Final = 16
@@ -70,12 +70,12 @@ def read(
     return MetricsReading(now(), samples, silent)
 
 
-def _text(place: MetricsAddress, timeout_s: float) -> str | Exception:
+def _text(place: MetricsAddress, timeout_s: float) -> bytes | Exception:
     scheme = "https" if place.tls else "http"
     request = urllib.request.Request(f"{scheme}://{place.address}/metrics", headers=dict(place.headers()))
     try:
         with urllib.request.urlopen(request, timeout=timeout_s, context=place.tls) as answer:
-            text: str = answer.read().decode()
+            text: bytes = answer.read()
             return text
     except urllib.error.HTTPError as refused:
         return OSError(f"{refused.code} {refused.reason}")
@@ -83,14 +83,14 @@ def _text(place: MetricsAddress, timeout_s: float) -> str | Exception:
         return error
 
 
-def parsed(text: str, process: str) -> Mapping[str, Sequence[tuple[Labels, float]]]:
+def parsed(text: bytes, process: str) -> Mapping[str, Sequence[tuple[Labels, float]]]:
     """A text's samples by their names. A process is called what its samples say, else what it calls itself, else
     `process`."""
-    found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    itself = next((one.labels.get("name", "") for one in found if one.name == "syncpoint_process_info"), "")
+    found = ScrapedText(lambda _: True).read(text)
+    itself = next((dict(one.labels).get("name", "") for one in found if one.name == "syncpoint_process_info"), "")
     samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
-    for one in found:
-        samples[one.name].append(({PROCESS: itself or process, **one.labels}, one.value))
+    for one, value in found.items():
+        samples[one.name].append(({PROCESS: itself or process, **dict(one.labels)}, value))
     return samples
 
 
@@ -148,8 +148,8 @@ class Movement:
         buckets: dict[Row, dict[float, float]] = defaultdict(dict)
         for (*row, bound), grown in self.growth(f"{name}_bucket", *by, "le", **within).items():
             buckets[tuple(row)][float(bound)] = grown
-        found = {row: within_bounds(sorted(one.items()), share) for row, one in buckets.items()}
-        return {row: value for row, value in found.items() if value is not None}
+        found = {row: quantile(sorted(one.items()), share) for row, one in buckets.items()}
+        return {row: value for row, value in found.items() if not math.isnan(value)}
 
     def share(self, name: str, share: float, **within: str) -> float | None:
         """The same, of all together."""
@@ -164,17 +164,3 @@ class Movement:
 
 def _row(labels: Labels, by: Sequence[str]) -> Row:
     return tuple(labels.get(label, "") for label in by)
-
-
-def within_bounds(cumulative: Sequence[tuple[float, float]], share: float) -> float | None:
-    """The value at a share of a histogram, (upper bound, how many up to there), evenly spread within a bucket; what is
-    above the last bound counts as that. None where nothing was noted."""
-    if not cumulative or cumulative[-1][1] <= 0:
-        return None
-    wanted = share * cumulative[-1][1]
-    place = bisect_left([count for _, count in cumulative], wanted)
-    ends = [(0.0, 0.0), *cumulative]
-    (low, below), (high, upto) = list(pairwise(ends))[place]
-    if high == float("inf"):
-        return low
-    return low + (high - low) * (wanted - below) / (upto - below) if upto > below else high

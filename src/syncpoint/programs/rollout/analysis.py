@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from syncpoint.programs.rollout.counters import CLIENTS, Method, MethodCounts, ProcessCounters
-from syncpoint.programs.rollout.proportions import above, interval, quantile
+from syncpoint.programs.rollout.proportions import above, interval
 from syncpoint.programs.rollout.rollout_file import Thresholds
 
 NO_ERROR: Final = frozenset({"OK", "CANCELLED", "NOT_FOUND", "ALREADY_EXISTS"})
@@ -140,7 +140,7 @@ def _slower(method: Method, mine: MethodCounts, theirs: MethodCounts, limits: Th
     many = (sum(mine.buckets), sum(theirs.buckets))
     if min(many) < limits.calls_min:
         return
-    here, there = (quantile(one.bounds, one.buckets, 0.99) for one in (mine, theirs))
+    here, there = (one.within(0.99) for one in (mine, theirs))
     if here <= max(there * limits.p99_ratio_max, there + limits.p99_above_s):
         return
     bound = next((one for one in theirs.bounds if one >= there), theirs.bounds[-1])
@@ -189,7 +189,7 @@ def figures(released: ProcessCounters, others: ProcessCounters | None) -> dict[s
         found[f"{who}_redelivered"] = counted.sums.get("redelivered", 0.0)
         publish = counted.methods.get((CLIENTS, "Publisher.Publish"))
         if publish is not None and sum(publish.buckets) > 0:
-            found[f"{who}_publish_p99_s"] = round(quantile(publish.bounds, publish.buckets, 0.99), 4)
+            found[f"{who}_publish_p99_s"] = round(publish.within(0.99), 4)
     return found
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client.parser import text_string_to_metric_families
+from syncpoint.base.model.histogram import quantile
+from syncpoint.watch.monitor.scraped_text import ScrapedText
 
 CLIENTS: Final = "clients"  # the listener for clients
 
@@ -42,6 +44,10 @@ class MethodCounts:
     def calls(self) -> float:
         """How many ended."""
         return sum(self.codes.values())
+
+    def within(self, share: float) -> float:
+        """The seconds that so large a share of the calls took at most; NaN without calls."""
+        return quantile(zip((*self.bounds, float("inf")), accumulate(self.buckets), strict=False), share)
 
     def combined(self, other: MethodCounts, sign: int) -> MethodCounts:
         """Added (1) or subtracted (-1)."""
@@ -92,26 +98,26 @@ def added(counters: Iterable[ProcessCounters]) -> ProcessCounters:
     return total
 
 
-def read(text: str) -> ProcessCounters:
+def read(text: bytes) -> ProcessCounters:
     """The page of a process. Raises `ValueError` for a text that is none, or does not say when its process began."""
     codes: dict[Method, dict[str, float]] = {}
     buckets: dict[Method, dict[float, float]] = {}
     sums: dict[str, float] = dict.fromkeys(SUMMED.values(), 0.0)
     started = 0.0
-    for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            if one.name == "process_start_time_seconds":
-                started = one.value
-            elif one.name in SUMMED:
-                sums[SUMMED[one.name]] += one.value
-            elif one.name in ("syncpoint_calls_total", "syncpoint_call_seconds_bucket"):
-                method = (one.labels["listener"], one.labels["method"])
-                if method[1].startswith(_OF_PROCESSES):
-                    continue
-                if one.name == "syncpoint_calls_total":
-                    codes.setdefault(method, {})[one.labels["code"]] = one.value
-                else:
-                    buckets.setdefault(method, {})[float(one.labels["le"])] = one.value
+    for series, value in ScrapedText(lambda _: True).read(text).items():
+        if series.name == "process_start_time_seconds":
+            started = value
+        elif series.name in SUMMED:
+            sums[SUMMED[series.name]] += value
+        elif series.name in ("syncpoint_calls_total", "syncpoint_call_seconds_bucket"):
+            labels = dict(series.labels)
+            method = (labels["listener"], labels["method"])
+            if method[1].startswith(_OF_PROCESSES):
+                continue
+            if series.name == "syncpoint_calls_total":
+                codes.setdefault(method, {})[labels["code"]] = value
+            else:
+                buckets.setdefault(method, {})[float(labels["le"])] = value
     if not started:
         raise ValueError("no process_start_time_seconds: not the metrics of a process")
     return ProcessCounters(started, {key: _method(codes.get(key, {}), buckets.get(key, {})) for key in codes}, sums)

@@ -105,6 +105,6 @@ def _filled(part: str, values: Mapping[str, str]) -> str:
 def _scraped(address: str) -> ProcessCounters | None:
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=READ_S) as answer:
-            return read(answer.read().decode())
+            return read(answer.read())
     except (OSError, ValueError):
         return None

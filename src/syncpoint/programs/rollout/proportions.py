@@ -1,4 +1,4 @@
-"""The little statistics that a rollout needs: what a share of n calls says about the share of all, and quantiles.
+"""What a share of n calls says about the share of all.
 
 Place: under `analysis`. Of a few calls almost nothing follows, and the intervals say so: they are wide. They are
 Wilson's, with 3 standard deviations: of a true share, one look in 700 lies above by chance.
@@ -21,24 +21,6 @@ def interval(hits: float, of: float) -> tuple[float, float]:
     middle = (share + square / (2 * of)) / (1 + square / of)
     half = DEVIATIONS / (1 + square / of) * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half)
-
-
-def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float:
-    """The value below which this share of a histogram lies, straight within a bucket. `counts`: of each bucket alone,
-    the last one without an upper bound; of values there, its lower bound. 0.0 of nothing.
-    """
-    total = sum(counts)
-    if total <= 0:
-        return 0.0
-    wanted, below = share * total, 0.0
-    for index, count in enumerate(counts):
-        if count and below + count >= wanted:
-            low = bounds[index - 1] if index else 0.0
-            if index >= len(bounds):
-                return low
-            return low + (bounds[index] - low) * (wanted - below) / count
-        below += count
-    return bounds[-1]
 
 
 def above(bounds: Sequence[float], counts: Sequence[float], value: float) -> float:

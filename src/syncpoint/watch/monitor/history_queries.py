@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from syncpoint.base.model.histogram import COUNTS, SECONDS
+from syncpoint.base.model.histogram import COUNTS, SECONDS, quantile
 from syncpoint.watch.metrics.family_table import FAMILIES
 from syncpoint.watch.monitor.history_file import TIERS, HistoryFile
 from syncpoint.watch.monitor.kept_families import is_kept, takes_largest
@@ -122,34 +122,23 @@ def chosen(query: HistoryQuery, now_s: float) -> tuple[int, int]:
     raise AssertionError("the last tier takes all")
 
 
-def quantile_of(buckets: Mapping[float, float], quantile: float, known: Sequence[float] = SECONDS) -> float:
-    """As histogram_quantile of Prometheus does: by the buckets' upper bounds, with a straight line in between. `known`:
-    bounds that the histogram has; those that `buckets` begins without are empty.
+def quantile_of(buckets: Mapping[float, float], share: float, known: Sequence[float] = SECONDS) -> float:
+    """The value at a share of cumulated buckets, by upper bounds; NaN of nothing. `known`: bounds that the histogram
+    has; those that `buckets` begins without are empty.
     """
-    bounds = sorted(buckets)
-    total = buckets[bounds[-1]] if bounds else 0.0
-    if not total:
-        return NAN
-    lower = max((bound for bound in known if bound < bounds[0]), default=0.0)
-    rank, below = quantile * total, 0.0
-    for bound in bounds:
-        if buckets[bound] >= rank:
-            if math.isinf(bound):
-                return lower
-            return lower + (bound - lower) * (rank - below) / max(buckets[bound] - below, 1e-12)
-        lower, below = bound, buckets[bound]
-    return lower
+    first = min(buckets, default=0.0)
+    return quantile(sorted(buckets.items()), share, max((one for one in known if one < first), default=0.0))
 
 
 def _quantiles(
-    found: Mapping[tuple[str, ...], list[float]], quantile: float, steps: int, known: Sequence[float]
+    found: Mapping[tuple[str, ...], list[float]], share: float, steps: int, known: Sequence[float]
 ) -> dict[tuple[str, ...], list[float]]:
     groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for (*group, bound), values in found.items():
         groups.setdefault(tuple(group), {})[float(bound)] = values
     return {
         group: [
-            quantile_of({bound: values[place] for bound, values in by_bound.items()}, quantile, known)
+            quantile_of({bound: values[place] for bound, values in by_bound.items()}, share, known)
             for place in range(steps)
         ]
         for group, by_bound in groups.items()

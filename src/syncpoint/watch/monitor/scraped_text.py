@@ -30,7 +30,8 @@ class ScrapedSeries(NamedTuple):
 
 
 class ScrapedText:
-    """Reads texts of one process after the other. `wanted`: of which families; `labels`: that every series gets."""
+    """Reads texts of one process after the other. `wanted`: of which families, "" for samples before any help;
+    `labels`: that every series gets."""
 
     def __init__(self, wanted: Callable[[str], bool], labels: Mapping[str, str] | None = None) -> None:
         self._wanted, self._labels = wanted, dict(labels or {})
@@ -41,7 +42,7 @@ class ScrapedText:
         found: dict[ScrapedSeries, float] = {}
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
-        for block in ("\n" + text.decode("utf-8", "replace")).split("\n" + _HELP)[1:]:
+        for block in ("\n" + text.decode("utf-8", "replace")).split("\n" + _HELP):
             lines = block.split("\n")
             name = lines[0].partition(" ")[0]
             if not self._wanted(name):

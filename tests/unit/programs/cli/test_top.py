@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from syncpoint.base.model.histogram import Histogram
+from syncpoint.base.model.histogram import Histogram, quantile
 from syncpoint.programs.cli.top_figures import (
     DISKS,
     SUBSCRIPTIONS,
@@ -20,7 +21,7 @@ from syncpoint.programs.cli.top_figures import (
     per_second,
     size,
 )
-from syncpoint.programs.cli.top_readings import MetricsReading, Movement, parsed, within_bounds
+from syncpoint.programs.cli.top_readings import MetricsReading, Movement, parsed
 from syncpoint.programs.cli.top_screen import HELP, TopView, arranged, drawn, pressed
 
 LONG = "a" * 50
@@ -30,7 +31,7 @@ def reading(at_s: float, **texts: str) -> MetricsReading:
     """A reading of processes, by their names."""
     samples: dict[str, list[Any]] = {}
     for process, text in texts.items():
-        for name, rows in parsed(text, process).items():
+        for name, rows in parsed(text.encode(), process).items():
             samples.setdefault(name, []).extend(rows)
     return MetricsReading(at_s, samples, {})
 
@@ -43,7 +44,7 @@ def moved(*texts: str) -> Movement:
 def test_a_process_is_called_what_its_samples_say_or_what_it_calls_itself() -> None:
     itself = 'syncpoint_process_info{version="1",name="proxy-1",roles="proxy"} 1\n'
     for text, known in (("", "given"), (itself, "proxy-1")):
-        found = parsed(f'{text}a_total 1\nb_total{{process="worker-2"}} 2\n', "given")
+        found = parsed(f'{text}a_total 1\nb_total{{process="worker-2"}} 2\n'.encode(), "given")
         assert [labels["process"] for labels, _ in found["a_total"]] == [known]
         assert [labels["process"] for labels, _ in found["b_total"]] == ["worker-2"]
 
@@ -67,18 +68,17 @@ def test_a_share_lies_in_the_bucket_of_the_value_that_has_it(values: list[float]
     for bound, count in zip((*noted.bounds, float("inf")), noted.counts, strict=True):
         below += count
         cumulative.append((bound, float(below)))
-    found = within_bounds(cumulative, share)
+    found = quantile(cumulative, share)
     exact = sorted(values)[max(-int(-share * len(values) // 1), 1) - 1]
     bounds = (0.0, *noted.bounds)
     place = next(number for number, bound in enumerate(noted.bounds) if exact <= bound)
-    assert found is not None
     assert bounds[place] <= found <= bounds[place + 1]
 
 
 def test_what_nobody_noted_has_no_share() -> None:
-    assert within_bounds([], 0.5) is None
-    assert within_bounds([(1.0, 0.0), (float("inf"), 0.0)], 0.5) is None
-    assert within_bounds([(1.0, 0.0), (float("inf"), 3.0)], 0.5) == 1.0
+    assert math.isnan(quantile([], 0.5))
+    assert math.isnan(quantile([(1.0, 0.0), (float("inf"), 0.0)], 0.5))
+    assert quantile([(1.0, 0.0), (float("inf"), 3.0)], 0.5) == 1.0
 
 
 DISK = """\

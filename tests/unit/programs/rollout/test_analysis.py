@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.programs.rollout.analysis import burn_rate, compare, corrupted, figures, lacking, shares, unlike
-from syncpoint.programs.rollout.counters import CLIENTS, ProcessCounters, added, read
-from syncpoint.programs.rollout.proportions import above, interval, quantile
+from syncpoint.programs.rollout.counters import CLIENTS, MethodCounts, ProcessCounters, added, read
+from syncpoint.programs.rollout.proportions import above, interval
 from syncpoint.programs.rollout.rollout_file import Thresholds
 from tests.kit.rollout_plans import BOUNDS, calls, counted
 
@@ -44,10 +45,11 @@ def test_of_releases_that_are_no_worse_next_to_none_is_called_worse() -> None:
 
 
 def test_quantiles_of_buckets() -> None:
-    assert quantile(BOUNDS, (0, 0, 0, 0), 0.99) == 0.0
-    assert quantile(BOUNDS, (100, 0, 0, 0), 0.5) == pytest.approx(0.005)
-    assert quantile(BOUNDS, (98, 0, 2, 0), 0.99) == pytest.approx(0.55)
-    assert quantile(BOUNDS, (0, 0, 0, 5), 0.99) == 1.0
+    assert math.isnan(MethodCounts({}, BOUNDS, (0, 0, 0, 0)).within(0.99))
+    assert math.isnan(MethodCounts().within(0.99))
+    assert MethodCounts({}, BOUNDS, (100, 0, 0, 0)).within(0.5) == pytest.approx(0.005)
+    assert MethodCounts({}, BOUNDS, (98, 0, 2, 0)).within(0.99) == pytest.approx(0.55)
+    assert MethodCounts({}, BOUNDS, (0, 0, 0, 5)).within(0.99) == 1.0
     assert above(BOUNDS, (98, 1, 2, 3), 0.1) == 5
     assert above(BOUNDS, (98, 1, 2, 3), 0.0) == 104
 
@@ -124,7 +126,7 @@ def test_shares_and_figures() -> None:
     assert (found["released_calls"], found["released_errors"], found["others_calls"]) == (100, 1, 300)
 
 
-PAGE = """# TYPE process_start_time_seconds gauge
+PAGE = b"""# TYPE process_start_time_seconds gauge
 process_start_time_seconds 1700000000.5
 # TYPE syncpoint_calls_total counter
 syncpoint_calls_total{listener="clients",method="Publisher.Publish",code="OK"} 7
@@ -148,12 +150,12 @@ def test_a_page_is_read_and_subtracted() -> None:
     assert list(found.methods) == [method]
     assert (found.methods[method].calls, found.methods[method].buckets) == (9, (5, 3, 1))
     assert found.sums["delivered"] == 7
-    later = read(PAGE.replace("} 7\n", "} 17\n").replace('le="+Inf"} 9', 'le="+Inf"} 19'))
+    later = read(PAGE.replace(b"} 7\n", b"} 17\n").replace(b'le="+Inf"} 9', b'le="+Inf"} 19'))
     between = later.since(found)
     assert between.methods[method].codes == {"OK": 10, "UNAVAILABLE": 0}
     assert between.methods[method].buckets == (0, 0, 10)
-    restarted = read(PAGE.replace("1700000000.5", "1700000099.5"))
+    restarted = read(PAGE.replace(b"1700000000.5", b"1700000099.5"))
     assert restarted.since(found) == restarted
     assert added([found, found]).methods[method].calls == 18
     with pytest.raises(ValueError, match="not the metrics of a process"):
-        read("")
+        read(b"")
