@@ -18,7 +18,7 @@ import click
 from syncpoint.base.model.counted import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument
-from syncpoint.programs.cli.output import print_fields, print_json, print_table, progress_bar, said
+from syncpoint.programs.cli.output import print_answer, print_fields, print_table, progress_bar, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 from syncpoint.programs.cli.values import parse_pairs
@@ -75,9 +75,7 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
     stored = stored_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("profiling", "tasks") as progress:
         found = topic_profile(spark, stored, progress, since=since)
-    if settings.format == "json":
-        print_json(plain(asdict(found)))
-    else:
+    if not print_answer(settings.format, plain(asdict(found))):
         _print_profile(found)
     if draw is not None:
         draw("profile", found)
@@ -156,9 +154,7 @@ def backtest(
         found = back_test(
             spark, stored, filter_text, progress, rules=rules, against=other, against_rules=other_rules, since=since
         )
-    if settings.format == "json":
-        print_json(plain(asdict(found)))
-    else:
+    if not print_answer(settings.format, plain(asdict(found))):
         said(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(one.text for one in rules)]))}")
         parts: list[tuple[str, Selected | None]] = [
             ("stored", found.all),
@@ -265,9 +261,7 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
         for name in flows or sorted(known):
             with progress_bar(name, "tasks") as progress:
                 results.append(work(spark, known[name], progress))
-    if settings.format == "json":
-        print_json([plain(asdict(one)) for one in results])
-    else:
+    if not print_answer(settings.format, [plain(asdict(one)) for one in results]):
         _print_reconciled(results)
     bad = [one for one in results if not one.clean]
     if bad:

@@ -13,7 +13,7 @@ import click
 from syncpoint.base.model.names import short_id
 from syncpoint.programs.cli.analyze import APP, analyze, plain, plot_option, plotter
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, progress_bar, said
+from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 from syncpoint.programs.cli.values import DurationType
@@ -46,9 +46,7 @@ def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: s
     recorded = recorded_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("reconciling", "tasks") as progress:
         found = reconcile_deliveries(spark, recorded, progress, grace_s=grace[0] + grace[1] / 1e9)
-    if settings.format == "json":
-        print_json(plain(asdict(found)))
-    else:
+    if not print_answer(settings.format, plain(asdict(found))):
         _print_reconciled(found)
     if not found.clean:
         raise Problem(
@@ -109,23 +107,20 @@ def slis(settings: Settings, topic: str, target: tuple[int, int], plot: Path | N
     recorded = recorded_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("measuring", "tasks") as progress:
         found = delivery_slis(spark, recorded, progress, target_s=target[0] + target[1] / 1e9)
-    if settings.format == "json":
-        print_json(plain(asdict(found)))
-    else:
-        print_table(
-            ["DAY", "SUBSCRIPTION", "MESSAGES", "P50", "P95", "P99", "MAX", f"WITHIN {found.target_ms / 1000:g} S",
-             "AGAIN", "ACKNOWLEDGED", "AFTER", "DEAD LETTERS"],
+    print_answer(settings.format, plain(asdict(found)),
+        ["DAY", "SUBSCRIPTION", "MESSAGES", "P50", "P95", "P99", "MAX", f"WITHIN {found.target_ms / 1000:g} S",
+         "AGAIN", "ACKNOWLEDGED", "AFTER", "DEAD LETTERS"],
+        [
             [
-                [
-                    one.day, one.subscription.rpartition("/")[2] or "(persisted)", f"{one.messages:,}",
-                    *(f"{ms:,.1f} ms" for ms in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)),
-                    f"{one.within:.3%}",
-                    *((f"{one.again:,}", f"{one.acknowledged:,}",
-                       "" if one.acknowledged_ms is None else f"{one.acknowledged_ms:,.1f} ms",
-                       f"{one.dead_lettered:,}") if one.subscription else ("", "", "", "")),
-                ]
-                for one in found.rows
-            ],
-        )  # fmt: skip
+                one.day, one.subscription.rpartition("/")[2] or "(persisted)", f"{one.messages:,}",
+                *(f"{ms:,.1f} ms" for ms in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)),
+                f"{one.within:.3%}",
+                *((f"{one.again:,}", f"{one.acknowledged:,}",
+                   "" if one.acknowledged_ms is None else f"{one.acknowledged_ms:,.1f} ms",
+                   f"{one.dead_lettered:,}") if one.subscription else ("", "", "", "")),
+            ]
+            for one in found.rows
+        ],
+    )  # fmt: skip
     if draw is not None:
         draw("slis", found)

@@ -13,7 +13,7 @@ import click
 
 from syncpoint.base.model.counted import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, progress_bar, said
+from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 
@@ -115,17 +115,17 @@ def verify(settings: Settings, folder: Path) -> None:
 def describe(settings: Settings, folder: Path) -> None:
     """Show what the archive in FOLDER holds."""
     found = _manifest(folder)
-    if settings.format == "json":
-        print_json(
-            {
-                "topic": found.topic,
-                "rows": found.rows,
-                "parts": [
-                    {"number": one.number, "rows": one.rows, "bytes": sum(file.bytes for file in one.files)}
-                    for one in found.parts
-                ],
-            }
-        )
+    if print_answer(
+        settings.format,
+        {
+            "topic": found.topic,
+            "rows": found.rows,
+            "parts": [
+                {"number": one.number, "rows": one.rows, "bytes": sum(file.bytes for file in one.files)}
+                for one in found.parts
+            ],
+        },
+    ):
         return
     said(f"{found.topic}: {counted(found.rows, 'message')}")
     rows = [

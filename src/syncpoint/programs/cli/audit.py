@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_json, print_table, said
+from syncpoint.programs.cli.output import count, print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _FILES = click.argument(
@@ -51,9 +51,7 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
         raise Problem(f"the log was changed: {broken}", _NO_LOG) from None
     if not seen:
         raise Problem(f"the log was cut: no line has the hash {known}", _NO_LOG)
-    if settings.format == "json":
-        print_json({"lines": lines, "hash": last})
-    else:
+    if not print_answer(settings.format, {"lines": lines, "hash": last}):
         said(f"{count(lines, 'line')}, one chain; the last has the hash {last}.")
 
 
@@ -78,9 +76,6 @@ def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, d
         ][-limit:]
     except logs.Broken as broken:
         raise Problem(f"the log was changed: {broken}", _NO_LOG) from None
-    if settings.format == "json":
-        print_json(found)
-        return
     rows = [
         [
             one["time"],
@@ -92,4 +87,4 @@ def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, d
         ]
         for one in found
     ]
-    print_table(["TIME", "WHO", "ALLOWED", "METHOD", "RESOURCE", "REASON"], rows)
+    print_answer(settings.format, found, ["TIME", "WHO", "ALLOWED", "METHOD", "RESOURCE", "REASON"], rows)

@@ -16,7 +16,7 @@ import click
 
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_json, print_table, progress_bar, said
+from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -186,8 +186,9 @@ def _source(settings: Settings, client: Client, subscription: str | None, topic:
 def _show(settings: Settings, result: LoadResult, latency: str) -> None:
     seconds = max(result.seconds, 1e-9)
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-    if settings.format == "json":
-        print_json({
+    if print_answer(
+        settings.format,
+        {
             "messages": result.messages,
             "payloadBytes": result.payload_bytes,
             "seconds": round(result.seconds, 6),
@@ -196,7 +197,8 @@ def _show(settings: Settings, result: LoadResult, latency: str) -> None:
             "again": result.again,
             "ownCpuSeconds": round(result.cpu_s, 6),
             "latencySeconds": {name: round(result.latency_s(share), 6) for name, share in shares.items()},
-        })  # fmt: skip
+        },
+    ):
         return
     print_table(
         ["MESSAGES", "SECONDS", "MESSAGES/S", "MB/S", *(name.upper() for name in shares)],

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, print_json, print_message, print_table, said
+from syncpoint.programs.cli.output import as_dict, print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 POLL_S, WAIT_S = 0.5, 60.0
@@ -34,10 +34,9 @@ def list_all(settings: Settings) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.ListDurabilityClasses", admin.ListDurabilityClassesRequest()).durability_classes
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
-        return
-    print_table(
+    print_answer(
+        settings.format,
+        found,
         ["NAME", "DISKS", "DURABILITY", "PLACEMENT", "RACKS", "WITHIN", "OVER", "REGIONS"],
         [
             [
@@ -104,8 +103,7 @@ def add(
             said(f"Added durability class [{name}].")
             if wait:
                 _wait(client, name)
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 def _wait(client: Any, name: str) -> None:

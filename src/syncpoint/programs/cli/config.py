@@ -8,7 +8,7 @@ import os
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, config_path, with_settings
 
 KEYS = ("project", "endpoint")
@@ -58,10 +58,7 @@ def get_value(settings: Settings, key: str) -> None:
 @with_settings
 def list_values(settings: Settings) -> None:
     """Print all kept values."""
-    if settings.format == "json":
-        print_json(settings.config)
-    else:
-        print_table(["KEY", "VALUE"], sorted(settings.config.items()))
+    print_answer(settings.format, settings.config, ["KEY", "VALUE"], sorted(settings.config.items()))
 
 
 def _write(values: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_json, print_table, said, show, without_empty_columns
+from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _WHO = [("PEER", "peer"), ("PRINCIPAL", "principal"), ("PROCESS", "process"), ("CLIENT_ID", "clientId")]
@@ -67,8 +67,7 @@ def topic_publishers(settings: Settings, topic: str) -> None:
 
 
 def _print(answer: Any, clients: Sequence[Any], columns: Sequence[tuple[str, str]], form: str) -> None:
-    if form == "json":
-        print_json(as_dict(answer))
+    if print_answer(form, answer):
         return
     rows = [[show(dig(as_dict(one), path)) for _, path in columns] for one in clients]
     headings = [heading for heading, _ in columns]

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, print_json, print_message, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import print_answer, said, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 SHOWN = 10  # names of each kind in the answer of `test`
@@ -80,8 +80,7 @@ def create(settings: Settings, name: str, **rule: Any) -> None:
     with settings.client() as client, refusals_explained():
         made = client.call("Admin.CreateConstraint", request)
     said(f"Created constraint [{name}].")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 @constraints.command("list")
@@ -93,15 +92,12 @@ def list_all(settings: Settings) -> None:
     with settings.client() as client:
         found = client.call("Admin.ListConstraints", admin.ListConstraintsRequest()).constraints
     ordered = sorted(found, key=lambda one: (-one.priority, _action(one) != "DENY", one.name))
-    if settings.format == "json":
-        print_json([as_dict(one) for one in ordered])
-        return
     rows = [
         [one.name, _action(one), str(one.priority), *(part or "(all)" for part in _selectors(one)), one.comment]
         for one in ordered
     ]
     headings = ["NAME", "ACTION", "PRIORITY", "CLIENTS", "FORWARDERS", "TOPICS", "COMMENT"]
-    print_table(*without_empty_columns(headings, rows))
+    print_answer(settings.format, ordered, *without_empty_columns(headings, rows))
 
 
 @constraints.command()
@@ -127,14 +123,13 @@ def test(settings: Settings, **rule: Any) -> None:
     request = admin.TestConstraintRequest(constraint=_message("", **rule))
     with settings.client() as client:
         answer = client.call("Admin.TestConstraint", request)
-    if settings.format == "json":
-        print_message(answer, "json")
-    else:
-        kinds = {"clients": answer.clients, "forwarders": answer.forwarders, "topics": answer.topics}
-        print_table(
-            ["SELECTED", "COUNT", "NAMES"],
-            [[kind, f"{len(names):,}", _some(list(names))] for kind, names in kinds.items()],
-        )
+    kinds = {"clients": answer.clients, "forwarders": answer.forwarders, "topics": answer.topics}
+    print_answer(
+        settings.format,
+        answer,
+        ["SELECTED", "COUNT", "NAMES"],
+        [[kind, f"{len(names):,}", _some(list(names))] for kind, names in kinds.items()],
+    )
     if answer.refusal:
         raise Problem(f"it would be refused: {answer.refusal}", REFUSED)
     said("It would be accepted.")

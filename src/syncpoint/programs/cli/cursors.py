@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 HEADINGS = ("NAME", "TOPIC", "LAG", "LAG BYTES", "LOST", "USED")
@@ -38,10 +38,7 @@ def list_all(settings: Settings, topic: str | None) -> None:
         request = pipeline.ListCursorsRequest(project=f"projects/{settings.project}")
     with settings.client() as client:
         found = list(client.call("LogReader.ListCursors", request).cursors)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
-    else:
-        print_table(HEADINGS, [_row(one) for one in found])
+    print_answer(settings.format, found, HEADINGS, [_row(one) for one in found])
 
 
 def _row(cursor: Any) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from syncpoint.programs.cli.output import (
     as_dict,
     count,
     dig,
+    print_answer,
     print_fields,
     print_json,
     print_table,
@@ -103,13 +104,13 @@ def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **ch
         selection = _selected(settings, client, **chosen)
         if group_by:
             groups = Counter(tuple(_group(one, name) for name in group_by) for one in _letters(client, selection))
-            if settings.format == "json":
-                print_json(
-                    [dict(zip(group_by, group, strict=True)) | {"letters": n} for group, n in groups.most_common()]
-                )
-            else:
-                rows = [[*(one or "(none)" for one in group), str(number)] for group, number in groups.most_common()]
-                print_table([*(name.upper() for name in group_by), "LETTERS"], rows)
+            rows = [[*(one or "(none)" for one in group), str(number)] for group, number in groups.most_common()]
+            print_answer(
+                settings.format,
+                [dict(zip(group_by, group, strict=True)) | {"letters": n} for group, n in groups.most_common()],
+                [*(name.upper() for name in group_by), "LETTERS"],
+                rows,
+            )
             return
         found: list[Any] = []
         for one in _letters(client, selection):
@@ -117,11 +118,8 @@ def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **ch
                 said(f"(there are more; --limit is {limit})")
                 break
             found.append(one)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
-    else:
-        rows = [[data_text(one.message.data), *[show(dig(as_dict(one), path)) for _, path in COLUMNS]] for one in found]
-        print_table(*without_empty_columns(["DATA", *[heading for heading, _ in COLUMNS]], rows))
+    rows = [[data_text(one.message.data), *[show(dig(as_dict(one), path)) for _, path in COLUMNS]] for one in found]
+    print_answer(settings.format, found, *without_empty_columns(["DATA", *[heading for heading, _ in COLUMNS]], rows))
 
 
 @dead_letters.command("show")
@@ -142,8 +140,7 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
     if found is None:
         raise Problem(f"No such letter waits in [{selection.subscription}]: {letter_id}", exit_code=3)
     value = as_dict(found)
-    if settings.format == "json":
-        print_json(value)
+    if print_answer(settings.format, value):
         return
     value["message"]["data"] = data_text(found.message.data)
     print_fields(value)
@@ -278,8 +275,7 @@ def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...],
     with settings.client() as client:
         answer = client.call("Admin.DeadLetterMessages", request)
     said(f"Moved {count(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic.")
-    if settings.format == "json":
-        print_json(as_dict(answer))
+    print_answer(settings.format, answer)
     if answer.failures:
         raise Problem("\n".join(f"{one.ack_id}: {one.reason}" for one in answer.failures))
 

@@ -20,7 +20,7 @@ from syncpoint.programs.cli.output import (
     as_dict,
     count,
     dig,
-    print_json,
+    print_answer,
     print_table,
     said,
     show,
@@ -226,9 +226,7 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
             said(f"Moved subscription [{name}] to {target}.")
             return
         found = client.call("Admin.PreviewSeek", request)
-    if settings.format == "json":
-        print_json(as_dict(found))
-    else:
+    if not print_answer(settings.format, found):
         _print_preview(found, f"subscription [{name}] to {target}")
     for one in found.unknown:
         said(f"Not known, there may be more: {one}.")
@@ -246,8 +244,7 @@ def _print_preview(found: Any, what: str) -> None:
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:
-    if form == "json":
-        print_json([as_dict(one) for one in received])
+    if print_answer(form, received):
         return
     headings = ["DATA", *[heading for heading, _ in COLUMNS], "ACK_ID"]
     rows = []

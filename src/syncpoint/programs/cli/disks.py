@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_message, print_table, said
+from syncpoint.programs.cli.output import count, print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 DAMAGED_ADVICE = (
@@ -34,9 +34,7 @@ def list_all(settings: Settings) -> None:
 
     with settings.client() as client:
         answer = client.call("Admin.ListDisks", admin.ListDisksRequest())
-    if settings.format == "json":
-        print_message(answer, "json")
-    else:
+    if not print_answer(settings.format, answer):
         rows = [
             (
                 disk.path,

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.programs.cli import examinations, spark_examinations
 from syncpoint.programs.cli.examinations import Finding
-from syncpoint.programs.cli.output import count, print_json, print_table
+from syncpoint.programs.cli.output import count, print_answer, print_table
 from syncpoint.programs.cli.serve import default_data, unusable
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -78,9 +78,9 @@ def doctor(
     elif port:
         found += examinations.port(settings, host, port)
 
-    if settings.format == "json":
-        print_json([{"what": f.what, "state": f.state, "found": f.found, "advice": f.advice} for f in found])
-    else:
+    if not print_answer(
+        settings.format, [{"what": f.what, "state": f.state, "found": f.found, "advice": f.advice} for f in found]
+    ):
         _print(found)
     if any(finding.state == "problem" for finding in found):
         sys.exit(1)

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.programs.cli.constraints import refusals_explained
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, count, print_json, print_message, print_table, said
+from syncpoint.programs.cli.output import as_dict, count, print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import DurationType
 
@@ -66,8 +66,7 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
                 raise Problem(f"The drain of [{target}] was ended by somebody else.")
     if wait:
         said(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
-    if settings.format == "json":
-        print_message(state, "json")
+    print_answer(settings.format, state)
 
 
 @click.command()
@@ -80,15 +79,13 @@ def undrain(settings: Settings, target: str) -> None:
     with settings.client() as client:
         state = client.call("Admin.Undrain", admin.UndrainRequest(target=target))
     said(f"Back in service: [{target}].")
-    if settings.format == "json":
-        print_message(state, "json")
+    print_answer(settings.format, state)
 
 
 def _print_all(drains: list[Any], form: str) -> None:
-    if form == "json":
-        print_json([as_dict(one) for one in drains])
-        return
-    print_table(
+    print_answer(
+        form,
+        drains,
         ["TARGET", "PROCESSES", "CONNECTIONS", "CHAINS", "SINCE", "COMMENT"],
         [
             [

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from syncpoint.programs.cli.output import print_json
+from syncpoint.programs.cli.output import print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -24,8 +24,7 @@ def env_init(settings: Settings) -> None:
     found = {"PUBSUB_EMULATOR_HOST": settings.endpoint}
     if settings.project_or_none:
         found["PUBSUB_PROJECT_ID"] = settings.project
-    if settings.format == "json":
-        print_json(found)
+    if print_answer(settings.format, found):
         return
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.iam_accounts import accounts, new_key
-from syncpoint.programs.cli.output import print_json, print_message, print_table, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 TRIES = 10
@@ -80,15 +80,14 @@ def roles(settings: Settings, role: str | None) -> None:
         raise Problem(f"there is no role {role}", "`syncpoint iam roles` lists them.", exit_code=3)
     if role is not None:
         held = sorted(ROLES[role])
-        if settings.format == "json":
-            print_json(held)
-        else:
-            print_table(["PERMISSION"], [[one] for one in held])
+        print_answer(settings.format, held, ["PERMISSION"], [[one] for one in held])
         return
-    if settings.format == "json":
-        print_json({name: sorted(permissions) for name, permissions in ROLES.items()})
-    else:
-        print_table(["ROLE", "PERMISSIONS"], [[name, str(len(held))] for name, held in ROLES.items()])
+    print_answer(
+        settings.format,
+        {name: sorted(permissions) for name, permissions in ROLES.items()},
+        ["ROLE", "PERMISSIONS"],
+        [[name, str(len(held))] for name, held in ROLES.items()],
+    )
 
 
 @iam.command()
@@ -138,13 +137,10 @@ def get_policy(settings: Settings, resource: str) -> None:
     """Show who may do what with a resource."""
     with settings.client() as client:
         found = _read(client, _named(settings, resource))
-    if settings.format == "json":
-        print_message(found, "json")
-        return
     rows = [
         [binding.role, member, binding.condition.expression] for binding in found.bindings for member in binding.members
     ]
-    print_table(["ROLE", "MEMBER", "CONDITION"], rows)
+    print_answer(settings.format, found, ["ROLE", "MEMBER", "CONDITION"], rows)
 
 
 @policy.command("set")
@@ -171,8 +167,7 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
     with settings.client() as client:
         stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
     said(f"Replaced the policy of [{name}].")
-    if settings.format == "json":
-        print_message(stored, "json")
+    print_answer(settings.format, stored)
 
 
 @policy.command()
@@ -240,10 +235,12 @@ def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> Non
     request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)
     with settings.client() as client:
         held = set(client.call("IAMPolicy.TestIamPermissions", request).permissions)
-    if settings.format == "json":
-        print_json(sorted(held))
-    else:
-        print_table(["PERMISSION", "HELD"], [[one, "yes" if one in held else "no"] for one in permissions])
+    print_answer(
+        settings.format,
+        sorted(held),
+        ["PERMISSION", "HELD"],
+        [[one, "yes" if one in held else "no"] for one in permissions],
+    )
 
 
 def _read(client: Any, name: str) -> Any:
@@ -274,7 +271,6 @@ def _change(settings: Settings, resource: str, change: Callable[[Any], bool], do
                     raise
                 continue
             said(f"{done} on [{name}].")
-            if settings.format == "json":
-                print_message(stored, "json")
+            print_answer(settings.format, stored)
             return
     raise Aborted("The policy kept changing while it was edited. Try again.")

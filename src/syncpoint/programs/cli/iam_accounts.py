@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.output import print_answer, print_messages, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -49,8 +49,7 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
     with settings.client() as client:
         made = client.call("ServiceAccounts.CreateServiceAccount", request)
     said(f"Created account [{made.email}] of [{made.project}].")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 @accounts.command("list")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_json, print_table, said
+from syncpoint.programs.cli.output import count, print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ def list_all(settings: Settings, path: Path) -> None:
         {"line": number, "id": one, "wraps": number == 1, "dataKeys": uses[one]} for number, one in enumerate(ids, 1)
     ]
     missing: list[dict[str, Any]] = [{"id": one, "dataKeys": uses[one]} for one in sorted(uses.keys() - set(ids))]
-    if settings.format == "json":
-        print_json({"topics": topics, "keyFile": lines, "missing": missing})
-    else:
+    if not print_answer(settings.format, {"topics": topics, "keyFile": lines, "missing": missing}):
         rows = [
             [one["topic"], str(one["dataKeys"]), str(one["current"] or ""), one["since"], ", ".join(one["wrappedBy"])]
             for one in topics

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_message, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 SCOPES = {
@@ -174,8 +174,7 @@ def _write(limit: Any, messages: int | None, size: int | None) -> None:
 
 
 def _print(found: Any, form: str) -> None:
-    if form == "json":
-        print_message(found, "json")
+    if print_answer(form, found):
         return
     rows = [_row(scope, getattr(found, scope), what) for scope, what in SCOPES.items()]
     rows += [_row("topic", limit, name) for name, limit in sorted(found.topics.items())]

@@ -20,7 +20,7 @@ import click
 
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_json, print_table, said
+from syncpoint.programs.cli.output import count, print_answer, print_json, print_table, said
 from syncpoint.programs.cli.serve import default_data
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -70,9 +70,7 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
     from syncpoint.log.storage.disk.inspect_disks import verify as verify_disks
 
     report: dict[str, Any] = verify_disks(_stopped(data, disks))
-    if settings.format == "json":
-        print_json(report)
-    else:
+    if not print_answer(settings.format, report):
         rows = [
             (
                 str(one["log"]),
@@ -172,9 +170,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
         written = accept(losses, Environment(random=random, files=files), who=who)
     except SyncpointError as error:
         raise Problem(str(error), "What was given up until then is in audit/ on the disks.") from error
-    if settings.format == "json":
-        print_json({**losses.to_values(), "audit": written})
-    else:
+    if not print_answer(settings.format, {**losses.to_values(), "audit": written}):
         click.echo(
             "\nThe server will start without it. Written down in:\n" + "\n".join(f"  {path}" for path in written)
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import as_dict, print_answer, print_json, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -88,8 +88,7 @@ def _word(row: Any) -> str:
 
 
 def _show(settings: Settings, found: Any) -> None:
-    if settings.format == "json":
-        print_json(as_dict(found))
+    if print_answer(settings.format, found):
         return
     said(f"Mode: {found.mode}{', paused' if found.paused else ''}.")
     print_table(["PROCESS", "IS"], [[one.name, one.verdict] for one in found.processes])

@@ -18,7 +18,7 @@ import click
 
 from syncpoint.programs.cli.cluster import folder_option, format_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_json, print_table, said
+from syncpoint.programs.cli.output import count, print_answer, print_table, said
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.orphans import Found, Orphans
@@ -75,9 +75,7 @@ def list_orphans(folder: Path, form: str) -> None:
       syncpoint cluster orphans list --dir /tmp/demo
     """
     found = _with_orphans(folder, lambda orphans: orphans.found())
-    if form == "json":
-        print_json(_values(found))
-    else:
+    if not print_answer(form, _values(found)):
         print_table(
             ["TOPIC NUMBER", "CHAINS", "SOURCES", "MESSAGES"],
             [

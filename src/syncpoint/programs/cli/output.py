@@ -60,25 +60,37 @@ def _in_order(value: dict[str, Any], descriptor: Any) -> dict[str, Any]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON value on standard output; messages in it as the REST interface writes them."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return as_dict(value) if hasattr(value, "DESCRIPTOR") else list(value)
+
+
+def print_answer(form: str, value: Any, headings: Sequence[str] = (), rows: Iterable[Sequence[Any]] = ()) -> bool:
+    """The answer of a command: `value` as JSON, or a table where `headings` are given. Returns whether it was JSON; a
+    command with an answer of its own for people writes it if not."""
+    if form == "json":
+        print_json(value)
+    elif headings:
+        print_table(headings, rows)
+    return form == "json"
 
 
 def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[str, str]]) -> None:
     """A list of messages: JSON, or a table of `columns` (heading, path in the JSON form)."""
     values = [as_dict(message) for message in messages]
-    if form == "json":
-        print_json(values)
-    else:
-        print_table([heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values])
+    print_answer(
+        form, values, [heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values]
+    )
 
 
 def print_message(message: Any, form: str, *, with_zeros: bool = False, last: Sequence[str] = ()) -> None:
     """One message: JSON, or a table of its fields, nested ones under their paths; the table `with_zeros` if a 0 is
     news (an empty backlog; an option that is not set is none), JSON always as the REST interface has it. The table has
     the fields `last` at its end."""
-    if form == "json":
-        print_json(as_dict(message))
+    if print_answer(form, message):
         return
     value = as_dict(message, with_zeros=with_zeros)
     if "options" in value:
@@ -91,9 +103,7 @@ def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -
     chosen = {name: content for name, content in options.items() if content}
     if chosen:
         value = {**value, "options": chosen}
-    if form == "json":
-        print_json(value)
-    else:
+    if not print_answer(form, value):
         print_fields(value)
 
 

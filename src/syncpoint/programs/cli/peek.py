@@ -13,7 +13,7 @@ import click
 
 from syncpoint.programs.cli.deliveries import data_text
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_json, print_table, said, show, without_empty_columns
+from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import TimeType, put_time
 
@@ -100,9 +100,7 @@ def _show(
             found += answer.messages
             unknown |= dict.fromkeys(answer.unknown)
             request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
-    else:
+    if not print_answer(settings.format, found):
         values = [as_dict(one, with_zeros=True) for one in found]
         rows = [
             [data_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]

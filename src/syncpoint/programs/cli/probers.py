@@ -18,7 +18,7 @@ import click
 
 from syncpoint.base.model.counted import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -43,20 +43,6 @@ def list_probers(settings: Settings) -> None:
     """Show the ten probers, what each does, and its three metrics with their limits."""
     from syncpoint.programs.probers.prober_table import PROBERS, Measure
 
-    if settings.format == "json":
-        print_json([
-            {
-                "name": one.name,
-                "title": one.title,
-                "planes": [str(plane) for plane in one.planes],
-                "actions": one.actions,
-                "metrics": [one.metric(measure) for measure in Measure],
-                "limits": {step.name: step.limit_s for step in one.timed},
-                "wrong": [str(kind) for kind in one.wrong],
-            }
-            for one in PROBERS
-        ])  # fmt: skip
-        return
     rows = [
         [
             one.name,
@@ -67,7 +53,23 @@ def list_probers(settings: Settings) -> None:
         ]
         for one in PROBERS
     ]
-    print_table(["PROBER", "TITLE", "PLANE", "LIMITS", "DOING"], rows)
+    print_answer(
+        settings.format,
+        [
+            {
+                "name": one.name,
+                "title": one.title,
+                "planes": [str(plane) for plane in one.planes],
+                "actions": one.actions,
+                "metrics": [one.metric(measure) for measure in Measure],
+                "limits": {step.name: step.limit_s for step in one.timed},
+                "wrong": [str(kind) for kind in one.wrong],
+            }
+            for one in PROBERS
+        ],
+        ["PROBER", "TITLE", "PLANE", "LIMITS", "DOING"],
+        rows,
+    )
 
 
 @probers.command()
@@ -236,11 +238,8 @@ def _address(option: str, text: str) -> tuple[str, int]:
 def _report(settings: Settings, board: ProberBoard) -> None:
     """The table of one round, and the exit code."""
     found = board.as_dict()
-    if settings.format == "json":
-        print_json(found)
-    else:
-        headings = ["PROBER", "TITLE", "ENDPOINT", "SUCCESS", "DURATION", "CORRECTNESS", "REASON"]
-        print_table(headings, [_row(one) for one in found["probers"]])
+    headings = ["PROBER", "TITLE", "ENDPOINT", "SUCCESS", "DURATION", "CORRECTNESS", "REASON"]
+    print_answer(settings.format, found, headings, [_row(one) for one in found["probers"]])
     bad = [f"{prober}.{one.measure} at {endpoint}" for prober, endpoint, one in board.unexpected]
     if not found["asExpected"]:
         raise Problem(f"not as expected: {', '.join(bad)}", "docs/operations/probers.md says what each metric means.")

@@ -13,7 +13,7 @@ import click
 
 from syncpoint.programs.cli.errors import for_each
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_fields, print_json, print_messages, said
+from syncpoint.programs.cli.output import as_dict, print_answer, print_fields, print_messages, said
 from syncpoint.programs.cli.resources import ResourceGroup, labels_option, limit_option
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.subscription_options import configure, queue_options, readable
@@ -60,8 +60,7 @@ def create(settings: Settings, queue: tuple[str, ...], ordering: bool, labels: t
             configure(request.subscription, settings, chosen)
             made.append(client.call("Admin.CreateQueue", request))
             said(f"Created queue [{made[-1].topic.name}].")
-    if settings.format == "json":
-        print_json([as_dict(one) for one in made])
+    print_answer(settings.format, made)
 
 
 @queues.command("list")
@@ -87,9 +86,7 @@ def describe(settings: Settings, queue: str) -> None:
     with settings.client() as client:
         found = client.call("Admin.GetQueue", admin.GetQueueRequest(topic=settings.name("topics", queue)))
     shown = as_dict(found)
-    if settings.format == "json":
-        print_json(shown)
-    else:
+    if not print_answer(settings.format, shown):
         print_fields({**shown, "subscription": readable(shown["subscription"])})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -38,9 +38,7 @@ def receipt(settings: Settings, message_id: str, topic: str) -> None:
         request = admin.GetReceiptRequest(topic=settings.name("topics", topic), message_id=message_id)
         found = client.call("Admin.GetReceipt", request)
     held = sum(one.state == admin.DiskCopy.HELD for one in found.copies)
-    if settings.format == "json":
-        print_json(as_dict(found))
-    else:
+    if not print_answer(settings.format, found):
         rows = [[one.disk, admin.DiskCopy.State.Name(one.state).lower(), one.reason] for one in found.copies]
         print_table(["DISK", "STATE", *(["REASON"] if any(row[2] for row in rows) else [])], rows)
         where = f"chain {found.chain}, log {found.log}" if found.chain else f"log {found.log}"

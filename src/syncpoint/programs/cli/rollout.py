@@ -21,7 +21,7 @@ import click
 from syncpoint.base.model.errors import Aborted, FailedPrecondition
 from syncpoint.programs.cli.cluster import format_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 
 if TYPE_CHECKING:
     from syncpoint.catalog.metadata.store_client import SharedStore
@@ -63,9 +63,7 @@ def plan(file: Path, form: str) -> None:
     reports, problems = asyncio.run(_looked(made))
     refused = refusals(made, reports, problems)
     steps = _steps(made)
-    if form == "json":
-        print_json({"name": manifest.name, "steps": steps, "refused": refused})
-    else:
+    if not print_answer(form, {"name": manifest.name, "steps": steps, "refused": refused}):
         rows = []
         for one in steps:
             gets = "; ".join(f"{name}: {', '.join(processes)}" for name, processes in one["gets"].items())
@@ -177,8 +175,7 @@ def status(file: Path, form: str) -> None:
         return await read_state(store), await driven_by(store)
 
     state, driver = _in_production(made, read)
-    if form == "json":
-        print_json(None if state is None else {**state.encode(), "driven_by": driver})
+    if print_answer(form, None if state is None else {**state.encode(), "driven_by": driver}):
         return
     if state is None:
         said("No rollout has begun yet.")

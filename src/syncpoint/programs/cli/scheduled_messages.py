@@ -11,7 +11,7 @@ import click
 
 from syncpoint.programs.cli.deliveries import data_text
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_json, print_message, print_table, said, show
+from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 COLUMNS = [("MESSAGE_ID", "messageId"), ("ENQUEUE_TIME", "enqueueTime")]
@@ -49,8 +49,7 @@ def list_(settings: Settings, topic: str, limit: int) -> None:
             answer = client.call("Admin.ListScheduledMessages", request)
             found += answer.messages
             request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
+    if print_answer(settings.format, found):
         return
     rows = [[show(dig(as_dict(one), path)) for _, path in COLUMNS] for one in found]
     print_table([heading for heading, _ in COLUMNS], rows)
@@ -69,12 +68,9 @@ def show_(settings: Settings, message_id: str, topic: str) -> None:
     request = admin.GetScheduledMessageRequest(topic=settings.name("topics", topic), message_id=message_id)
     with settings.client() as client:
         found = client.call("Admin.GetScheduledMessage", request)
-    if settings.format == "json":
-        print_message(found, "json")
-        return
     value = as_dict(found)
     rows = [[data_text(found.message.data), show(dig(value, "message.attributes")), show(dig(value, "enqueueTime"))]]
-    print_table(["DATA", "ATTRIBUTES", "ENQUEUE_TIME"], rows)
+    print_answer(settings.format, found, ["DATA", "ATTRIBUTES", "ENQUEUE_TIME"], rows)
 
 
 @scheduled.command()

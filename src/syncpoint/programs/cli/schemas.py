@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.output import print_answer, print_messages, said
 from syncpoint.programs.cli.resources import Kind, ResourceGroup
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -62,8 +62,7 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
     with settings.client() as client:
         made = client.call("SchemaService.CreateSchema", pubsub.CreateSchemaRequest(parent=parent, schema=given))
     said(f"Created schema [{made.name}], revision {made.revision_id}.")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 @schemas.command()
@@ -182,5 +181,4 @@ def _changed(settings: Settings, method: str, request: Any) -> None:
     with settings.client() as client:
         made = client.call(method, request)
     said(f"Committed revision {made.revision_id} of schema [{made.name}].")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -68,11 +68,13 @@ def routing(
     if plot is not None:
         plot.write_text(drawn(result))
         said(f"Wrote {plot}.")
-    if settings.format == "json":
-        print_json([{"e": row.e, **{name: getattr(row, name) for name in COLUMNS}} for row in result.rows])
-        return
     headings = ["E", "HIGHEST", "GONE", "GONE ANEW", "COME", "COME ANEW", "CHURN", "CHURN ANEW"]
-    print_table(headings, [_cells(row) for row in result.rows])
+    print_answer(
+        settings.format,
+        [{"e": row.e, **{name: getattr(row, name) for name in COLUMNS}} for row in result.rows],
+        headings,
+        [_cells(row) for row in result.rows],
+    )
 
 
 def _cells(row: SpreadRow) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 NO_DATA, NOT_APPLICABLE = 2, 3
@@ -38,8 +38,7 @@ def list_(settings: Settings) -> None:
     with settings.client() as client:
         slis = client.call("Admin.ListSlis", admin.ListSlisRequest()).slis
         slos = client.call("Admin.ListSlos", admin.ListSlosRequest()).slos
-    if settings.format == "json":
-        print_json({"slis": [as_dict(one) for one in slis], "slos": [as_dict(one) for one in slos]})
+    if print_answer(settings.format, {"slis": slis, "slos": slos}):
         return
     print_table(["INDICATOR", "NOW", "EVENTS"], [[one.name, value_of(one), f"{one.events:.0f}"] for one in slis])
     said("")
@@ -84,8 +83,7 @@ def report(settings: Settings, month: str) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetSlaReport", admin.GetSlaReportRequest(month=month))
-    if settings.format == "json":
-        print_json(as_dict(found))
+    if print_answer(settings.format, found):
         return
     print_table(
         ["OBJECTIVE", "PROMISED", "MEASURED", "EVENTS", "CREDIT"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_json, print_message, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import change_labels, parse_pairs
@@ -56,8 +56,7 @@ def create(settings: Settings, snapshot: tuple[str, ...], subscription: str, lab
             )
             made.append(client.call("Subscriber.CreateSnapshot", request))
             said(f"Created snapshot [{made[-1].name}].")
-    if settings.format == "json":
-        print_json([as_dict(one) for one in made])
+    print_answer(settings.format, made)
 
 
 @snapshots.command()
@@ -84,5 +83,4 @@ def update(
         require_change(request.update_mask.paths)
         changed = client.call("Subscriber.UpdateSnapshot", request)
     said(f"Updated snapshot [{name}].")
-    if settings.format == "json":
-        print_message(changed, "json")
+    print_answer(settings.format, changed)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from syncpoint.programs.cli.names import listing
-from syncpoint.programs.cli.output import print_json, print_table
+from syncpoint.programs.cli.output import print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -47,10 +47,7 @@ def authors(settings: Settings, nobody: bool) -> None:
         for one in listing(client, settings, "topics"):
             rows += _of_topic(client, one)
     found = [row for row in rows if row.target and not (nobody and row.author)]
-    if settings.format == "json":
-        print_json([row._asdict() for row in found])
-    else:
-        print_table([name.upper() for name in _Sending._fields], found)
+    print_answer(settings.format, [row._asdict() for row in found], [name.upper() for name in _Sending._fields], found)
 
 
 def _of_subscription(client: Any, one: Any) -> Iterator[_Sending]:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_json, print_message, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import parse_pairs
 
@@ -121,8 +121,7 @@ def create(settings: Settings, name: str, subscription: str, all_messages: bool,
     with settings.client() as client:
         made = client.call("Admin.CreateRule", request)
     said(f"Created rule [{name}].")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 @rules.command()
@@ -143,8 +142,7 @@ def update(settings: Settings, name: str, subscription: str, all_messages: bool,
     with settings.client() as client:
         made = client.call("Admin.UpdateRule", request)
     said(f"Updated rule [{name}].")
-    if settings.format == "json":
-        print_message(made, "json")
+    print_answer(settings.format, made)
 
 
 @rules.command("list")
@@ -157,11 +155,8 @@ def list_all(settings: Settings, subscription: str) -> None:
     request = admin.ListRulesRequest(subscription=settings.name("subscriptions", subscription))
     with settings.client() as client:
         found = client.call("Admin.ListRules", request).rules
-    if settings.format == "json":
-        print_json([as_dict(one) for one in found])
-        return
     rows = [[one.name, _filter_text(one), one.action, _parameters(one)] for one in found]
-    print_table(*without_empty_columns(["NAME", "FILTER", "ACTION", "PARAMETERS"], rows))
+    print_answer(settings.format, found, *without_empty_columns(["NAME", "FILTER", "ACTION", "PARAMETERS"], rows))
 
 
 @rules.command()
@@ -233,9 +228,7 @@ def test(
             request.rule.CopyFrom(rule_of("", **rule))
         with settings.client() as client:
             answer = client.call("Admin.TestRule", request)
-    if settings.format == "json":
-        print_message(answer, "json")
-    else:
+    if not print_answer(settings.format, answer):
         several = len({one.rule for one in answer.parts}) > 1
         rows = [[one.rule if several else "", "  " * one.depth + one.text, one.result] for one in answer.parts]
         print_table(*without_empty_columns(["RULE", "PART", "RESULT"], rows))

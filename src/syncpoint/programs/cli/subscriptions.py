@@ -16,7 +16,7 @@ from syncpoint.programs.cli.connected import subscription_clients
 from syncpoint.programs.cli.dead_letters import dead_letter
 from syncpoint.programs.cli.message_transforms import clear_option
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_described, print_json, print_message, said
+from syncpoint.programs.cli.output import as_dict, print_answer, print_described, print_message, said
 from syncpoint.programs.cli.peek import peek_subscription
 from syncpoint.programs.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -127,8 +127,7 @@ def create(
                 said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
             if options:
                 _change_options(client, made[-1].name, **options)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in made])
+    print_answer(settings.format, made)
 
 
 @subscriptions.command()
@@ -250,8 +249,7 @@ def update(
         if options:
             _change_options(client, name, **options)
     said(f"Updated subscription [{name}].")
-    if settings.format == "json":
-        print_message(answer, "json")
+    print_answer(settings.format, answer)
 
 
 @subscriptions.command("modify-push-config")

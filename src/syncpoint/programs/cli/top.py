@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.top_screen import TopView, arranged, cell, drawn, pressed, shown_panels
 
@@ -142,8 +142,7 @@ def _print_once(settings: Settings, places: Sequence[MetricsAddress], where: str
     before = _read(places)
     time.sleep(view.interval_s)
     found = _moved(before, _read(places))
-    if settings.format == "json":
-        print_json(found.as_json())
+    if print_answer(settings.format, found.as_json()):
         return
     from syncpoint.programs.cli.output import print_table
     from syncpoint.programs.cli.top_figures import TOTALS

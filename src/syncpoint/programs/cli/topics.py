@@ -16,7 +16,7 @@ import click
 from syncpoint.programs.cli.connected import topic_publishers
 from syncpoint.programs.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_described, print_json, print_message, print_table, said
+from syncpoint.programs.cli.output import as_dict, print_answer, print_described, print_message, said
 from syncpoint.programs.cli.peek import peek_topic
 from syncpoint.programs.cli.resources import (
     Kind,
@@ -163,8 +163,7 @@ def create(
             said(f"Created topic [{made[-1].name}].")
             if options:
                 _change_options(client, made[-1].name, **options)
-    if settings.format == "json":
-        print_json([as_dict(one) for one in made])
+    print_answer(settings.format, made)
 
 
 @topics.command()
@@ -291,8 +290,7 @@ def update(
         if request.update_mask.paths:
             changed = client.call("Publisher.UpdateTopic", request)
     said(f"Updated topic [{name}].")
-    if settings.format == "json":
-        print_message(changed, "json")
+    print_answer(settings.format, changed)
 
 
 @topics.command()
@@ -350,10 +348,7 @@ def publish(
     with settings.client() as client:
         request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])
         answer = client.call("Publisher.Publish", request)
-    if settings.format == "json":
-        print_message(answer, "json")
-    else:
-        print_table(["MESSAGE_ID"], [[text] for text in answer.message_ids])
+    print_answer(settings.format, answer, ["MESSAGE_ID"], [[text] for text in answer.message_ids])
 
 
 @topics.command("list-subscriptions")
@@ -383,10 +378,7 @@ def _print_names_of(settings: Settings, topic: str, limit: int | None, collectio
     asked = request(topic=settings.name("topics", topic))
     with settings.client() as client:
         found = list(islice(client.pages(f"Publisher.ListTopic{collection.capitalize()}", asked, collection), limit))
-    if settings.format == "json":
-        print_json(found)
-    else:
-        print_table(["NAME"], [[one] for one in found])
+    print_answer(settings.format, found, ["NAME"], [[one] for one in found])
 
 
 @topics.command("detach-subscription")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.programs.cli.output import count, print_json, said, show
+from syncpoint.programs.cli.output import count, print_answer, said, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _planned(settings: Settings, client: Client, file: Path, *, prune: bool) -> 
 
 
 def _print(settings: Settings, steps: list[PlanStep]) -> None:
-    if settings.format == "json":
-        print_json([_as_dict(step) for step in steps])
+    if print_answer(settings.format, [_as_dict(step) for step in steps]):
         return
     if not steps:
         said("Nothing to do: all is as the file says.")

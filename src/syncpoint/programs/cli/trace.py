@@ -19,7 +19,7 @@ from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.names import short_id
 from syncpoint.front.client.message_path import Call, RecordedPath, letters_of, recorded_path, topics_of
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_json, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def trace(settings: Settings, message_id: str, topic: str | None, file: Path | N
         paths += letters_of(call, paths[0])
     if file is not None:
         paths += _copies(settings, file, paths[0])
-    if settings.format == "json":
-        print_json({"messageId": message_id, "servers": [asdict(one) for one in paths]})
+    if print_answer(settings.format, {"messageId": message_id, "servers": [asdict(one) for one in paths]}):
         return
     for path in paths:
         _print(path, titled=len(paths) > 1)

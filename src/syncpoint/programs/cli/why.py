@@ -14,7 +14,7 @@ import click
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -32,8 +32,9 @@ def why(settings: Settings, subscription: str) -> None:
     with settings.client() as client:
         facts = facts_of(client, name, subscription)
     found = findings(facts)
-    if settings.format == "json":
-        print_json({"subscription": name, "findings": [asdict(one) for one in found], "unknown": facts.unknown})
+    if print_answer(
+        settings.format, {"subscription": name, "findings": [asdict(one) for one in found], "unknown": facts.unknown}
+    ):
         return
     for number, one in enumerate(found, 1):
         click.echo(f"{number}. {one.cause}: {one.text}")
