@@ -1,6 +1,7 @@
 """What the commands of all kinds of resources share: `list`, `describe`, `delete`, and the options of labels.
 
-Place: under `topics`, `subscriptions`, `snapshots` and `schemas`, each of which names its kind once.
+Place: under `topics`, `subscriptions`, `snapshots` and `schemas`, each of which names its kind once, and in a table
+those of its options that Google's interface has no fields for.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ IAM_HABITS = {
     "set-iam-policy": "Policies are replaced with `syncpoint iam policy set {collection}/NAME FILE`.",
 }
 """What gcloud has in the group of each kind of resource, and this command line has under `iam`."""
+
+
+NAMES_OF_TOPICS = frozenset({"records_topic", "forward_to"})
 
 
 class ResourceGroup(click.Group):
@@ -117,3 +121,38 @@ class Kind:
                     said(f"Deleted {self.word} [{name}].")
 
                 for_each([settings.name(self.collection, short) for short in given[self.word]], one)
+
+
+class OwnOptions:
+    """Syncpoint's own options of a kind of resources. `fields`: the field that each option of a command sets, and that
+    `--clear-OPTION` clears.
+    """
+
+    def __init__(self, kind: Kind, **fields: str) -> None:
+        self._kind, self._fields = kind, fields
+
+    def take(self, settings: Settings, chosen: dict[str, Any]) -> dict[str, Any]:
+        """Move what a command was given of them out of `chosen`: values by fields, None for those to be cleared."""
+        from syncpoint.wire.protobuf.messages import well_known
+
+        changed: dict[str, Any] = {}
+        for option, field in self._fields.items():
+            value, clear = chosen.pop(option, None), chosen.pop(f"clear_{option}", False)
+            if clear:
+                changed[field] = None
+            elif isinstance(value, tuple):
+                changed[field] = well_known.Duration(seconds=value[0], nanos=value[1])
+            elif value is not None:
+                changed[field] = settings.name("topics", value) if value and field in NAMES_OF_TOPICS else value
+        return changed
+
+    def change(self, client: Any, name: str, changed: dict[str, Any], **flags: bool) -> None:
+        """Change one resource. `flags`: further fields of the request."""
+        from syncpoint.wire.protobuf.messages import admin
+
+        word = self._kind.word
+        kind = f"{word.capitalize()}Options"
+        options = getattr(admin, kind)(**{word: name}, **changed)
+        request = getattr(admin, f"Update{kind}Request")(options=options, **flags)
+        request.update_mask.paths.extend(changed)
+        client.call(f"Admin.Update{kind}", request)

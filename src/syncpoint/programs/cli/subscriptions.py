@@ -18,7 +18,14 @@ from syncpoint.programs.cli.message_transforms import clear_option
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import as_dict, print_answer, print_described, print_message, said
 from syncpoint.programs.cli.peek import peek_subscription
-from syncpoint.programs.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
+from syncpoint.programs.cli.resources import (
+    Kind,
+    OwnOptions,
+    ResourceGroup,
+    label_changes,
+    labels_option,
+    require_change,
+)
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.subscription_authors import authors
 from syncpoint.programs.cli.subscription_options import (
@@ -48,6 +55,15 @@ def subscriptions() -> None:
 
 
 SUBSCRIPTION = Kind("subscription", "Subscriber", "subscription")
+OWN = OwnOptions(
+    SUBSCRIPTION,
+    early_delivery="early_delivery",
+    suspend="receive_suspended",
+    dead_letter_expired="dead_letter_expired",
+    dead_letter_rule_errors="dead_letter_rule_errors",
+    ttl="ttl",
+    forward_to="forward_to",
+)
 SUBSCRIPTION.add_list(subscriptions, COLUMNS)
 SUBSCRIPTION.add_delete(
     subscriptions, "Delete one or more subscriptions, with the messages they have not acknowledged."
@@ -86,11 +102,6 @@ def create(
     message_filter: str,
     ordering: bool,
     labels: tuple[str, ...],
-    early_delivery: bool | None,
-    ttl: tuple[int, int] | None,
-    dead_letter_expired: bool | None,
-    dead_letter_rule_errors: bool | None,
-    forward_to: str | None,
     **chosen: Any,
 ) -> None:
     """Create one or more subscriptions of a topic. They get every message published from now on.
@@ -104,13 +115,10 @@ def create(
     """
     from syncpoint.wire.protobuf.messages import pubsub
 
-    moved = {"dead_letter_expired": dead_letter_expired, "dead_letter_rule_errors": dead_letter_rule_errors}
-    for option, wanted in moved.items():
-        if wanted and not chosen["dead_letter_topic"]:
+    for option in ("dead_letter_expired", "dead_letter_rule_errors"):
+        if chosen[option] and not chosen["dead_letter_topic"]:
             raise click.UsageError(f"--{option.replace('_', '-')} needs --dead-letter-topic.")
-    made, options = [], _options(ttl, clear_ttl=False, early_delivery=early_delivery, **moved)
-    if forward_to:
-        options["forward_to"] = settings.name("topics", forward_to)
+    made, options = [], OWN.take(settings, chosen)
     with settings.client() as client:
         for given in subscription:
             request = pubsub.Subscription(
@@ -126,7 +134,7 @@ def create(
             if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
                 said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
             if options:
-                _change_options(client, made[-1].name, **options)
+                OWN.change(client, made[-1].name, options)
     print_answer(settings.format, made)
 
 
@@ -179,7 +187,9 @@ def state(settings: Settings, subscription: str) -> None:
 @configuration_options
 @time_to_live_options
 @forward_options
-@click.option("--clear-forward", is_flag=True, help="Deliver its messages again instead of forwarding them.")
+@click.option(
+    "--clear-forward", "clear_forward_to", is_flag=True, help="Deliver its messages again instead of forwarding them."
+)
 @click.option("--clear-ttl", is_flag=True, help="Use the topic's time to live.")
 @clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Never dead-letter by attempts.")
@@ -200,14 +210,6 @@ def update(
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
     clear_labels: bool,
-    early_delivery: bool | None,
-    suspend: bool | None,
-    ttl: tuple[int, int] | None,
-    clear_ttl: bool,
-    dead_letter_expired: bool | None,
-    dead_letter_rule_errors: bool | None,
-    forward_to: str | None,
-    clear_forward: bool,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -231,15 +233,7 @@ def update(
                 changed.append(policy)
         if change_labels(request.subscription.labels, update_labels, remove_labels, clear_labels):
             changed.append("labels")
-        given = {
-            "early_delivery": early_delivery,
-            "receive_suspended": suspend,
-            "dead_letter_expired": dead_letter_expired,
-            "dead_letter_rule_errors": dead_letter_rule_errors,
-        }
-        options = _options(ttl, clear_ttl=clear_ttl, **given)
-        if clear_forward or forward_to:
-            options["forward_to"] = "" if clear_forward else settings.name("topics", forward_to or "")
+        options = OWN.take(settings, chosen)
         if not options:
             require_change(changed)
         answer = current
@@ -247,7 +241,7 @@ def update(
             request.update_mask.paths.extend(dict.fromkeys(changed))
             answer = client.call("Subscriber.UpdateSubscription", request)
         if options:
-            _change_options(client, name, **options)
+            OWN.change(client, name, options)
     said(f"Updated subscription [{name}].")
     print_answer(settings.format, answer)
 
@@ -273,23 +267,3 @@ def modify_push_config(settings: Settings, subscription: str, push_endpoint: str
     with settings.client() as client:
         client.call("Subscriber.ModifyPushConfig", request)
     said(f"Updated subscription [{name}].")
-
-
-def _options(ttl: tuple[int, int] | None, *, clear_ttl: bool = False, **given: bool | None) -> dict[str, Any]:
-    """The options that are given."""
-    from syncpoint.wire.protobuf.messages import well_known
-
-    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
-    if clear_ttl or ttl is not None:
-        options["ttl"] = None if clear_ttl or ttl is None else well_known.Duration(seconds=ttl[0], nanos=ttl[1])
-    return options
-
-
-def _change_options(client: Any, name: str, **changed: Any) -> None:
-    """Change what Google's interface has no words for."""
-    from syncpoint.wire.protobuf.messages import admin
-
-    options = admin.SubscriptionOptions(subscription=name, **changed)
-    request = admin.UpdateSubscriptionOptionsRequest(options=options)
-    request.update_mask.paths.extend(changed)
-    client.call("Admin.UpdateSubscriptionOptions", request)

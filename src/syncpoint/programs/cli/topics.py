@@ -20,6 +20,7 @@ from syncpoint.programs.cli.output import as_dict, print_answer, print_described
 from syncpoint.programs.cli.peek import peek_topic
 from syncpoint.programs.cli.resources import (
     Kind,
+    OwnOptions,
     ResourceGroup,
     label_changes,
     labels_option,
@@ -43,7 +44,6 @@ durability_class_option = click.option(
     metavar="NAME",
     help="In a cluster: store new messages with this class from cluster.yaml.",
 )
-DUPLICATE_WINDOW = "duplicate_detection_window"
 duplicate_window_option = click.option(
     "--duplicate-window",
     type=DurationType(),
@@ -79,6 +79,14 @@ def topics() -> None:
 
 
 TOPIC = Kind("topic", "Publisher", "topic")
+OWN = OwnOptions(
+    TOPIC,
+    default_ttl="default_ttl",
+    duplicate_window="duplicate_detection_window",
+    durability_class="durability_class",
+    records_topic="records_topic",
+    suspend="send_suspended",
+)
 topics.add_command(peek_topic, "peek")
 topics.add_command(topic_publishers, "publishers")
 TOPIC.add_list(topics, COLUMNS)
@@ -122,11 +130,8 @@ def create(
     first_revision: str | None,
     last_revision: str | None,
     transforms_file: Path | None,
-    durability_class: str | None,
-    default_ttl: tuple[int, int] | None,
-    duplicate_window: tuple[int, int] | None,
-    records_topic: str | None,
     labels: tuple[str, ...],
+    **chosen: Any,
 ) -> None:
     """Create one or more topics. A durability class, a time to live and a records topic are set right after a topic is
     made; nothing is created with one that is refused.
@@ -139,15 +144,10 @@ def create(
 
     if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
         raise click.UsageError("--schema and --message-encoding go together.")
-    made, transforms = [], read_transforms(transforms_file)
-    options = _span("default_ttl", default_ttl) | _span(DUPLICATE_WINDOW, duplicate_window)
-    if durability_class:
-        options["durability_class"] = durability_class
-    if records_topic:
-        options["records_topic"] = settings.name("topics", records_topic)
+    made, transforms, options = [], read_transforms(transforms_file), OWN.take(settings, chosen)
     with settings.client() as client:
         for given in topic if options else ():
-            _change_options(client, settings.name("topics", given), validate_only=True, **options)
+            OWN.change(client, settings.name("topics", given), options, validate_only=True)
         for given in topic:
             request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
             if retention is not None:
@@ -162,7 +162,7 @@ def create(
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
             if options:
-                _change_options(client, made[-1].name, **options)
+                OWN.change(client, made[-1].name, options)
     print_answer(settings.format, made)
 
 
@@ -235,18 +235,10 @@ def update(
     clear_schema: bool,
     transforms_file: Path | None,
     clear_transforms: bool,
-    durability_class: str | None,
-    clear_durability_class: bool,
-    default_ttl: tuple[int, int] | None,
-    clear_default_ttl: bool,
-    duplicate_window: tuple[int, int] | None,
-    clear_duplicate_window: bool,
-    records_topic: str | None,
-    clear_records_topic: bool,
-    suspend: bool | None,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
     clear_labels: bool,
+    **chosen: Any,
 ) -> None:
     """Change a topic."""
     from syncpoint.wire.protobuf.messages import pubsub
@@ -273,16 +265,9 @@ def update(
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
             request.update_mask.paths.append("labels")
-        options = _span("default_ttl", default_ttl, clear=clear_default_ttl)
-        options |= _span(DUPLICATE_WINDOW, duplicate_window, clear=clear_duplicate_window)
-        if clear_durability_class or durability_class is not None:
-            options["durability_class"] = "" if clear_durability_class else durability_class
-        if clear_records_topic or records_topic is not None:
-            options["records_topic"] = "" if clear_records_topic else settings.name("topics", records_topic or "")
-        if suspend is not None:
-            options["send_suspended"] = suspend
+        options = OWN.take(settings, chosen)
         if options:
-            _change_options(client, name, **options)
+            OWN.change(client, name, options)
             if not request.update_mask.paths:
                 changed = TOPIC.call(client, "Get", name)
         else:
@@ -393,25 +378,6 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             name = settings.name("subscriptions", given)
             client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
             said(f"Detached subscription [{name}].")
-
-
-def _span(option: str, given: tuple[int, int] | None, *, clear: bool = False) -> dict[str, Any]:
-    """An option that is a span of time, as it is to be changed."""
-    from syncpoint.wire.protobuf.messages import well_known
-
-    if clear:
-        return {option: None}
-    return {} if given is None else {option: well_known.Duration(seconds=given[0], nanos=given[1])}
-
-
-def _change_options(client: Any, name: str, *, validate_only: bool = False, **changed: Any) -> None:
-    """Change what Google's interface has no words for."""
-    from syncpoint.wire.protobuf.messages import admin
-
-    options = admin.TopicOptions(topic=name, **changed)
-    request = admin.UpdateTopicOptionsRequest(options=options, validate_only=validate_only)
-    request.update_mask.paths.extend(changed)
-    client.call("Admin.UpdateTopicOptions", request)
 
 
 def _fill_schema_settings(
