@@ -110,12 +110,16 @@ class Grants:
         entry.ordered, entry.exactly_once, entry.rank = ordered, exactly_once, rank
         return self._decide(entry, now) if changed else []
 
-    def drop(self, subscription: int) -> None:
-        """The subscription is gone, or nobody is attached to it any more."""
-        self._subscriptions.pop(subscription, None)
+    def drop(self, subscription: int, *, gone: bool) -> None:
+        """The subscription is gone, or nobody is attached to it any more; whoever an earlier owner granted a source to
+        may then still deliver it.
+        """
+        entry = self._subscriptions.pop(subscription, None)
         self._pending.discard(subscription)
         for key in [key for key in self._known if key[0] == subscription]:
             del self._known[key]
+        if entry is not None and entry.strict and not gone:
+            self._known.update({(subscription, one): (held.grant, held.holder) for one, held in entry.held.items()})
 
     def sources(self, subscription: int, found: Iterable[tuple[int, bool]], now: float) -> list[Effect]:
         """These sources have something to deliver, or will have; with each, whether it is sealed."""

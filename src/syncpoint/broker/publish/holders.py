@@ -2,13 +2,14 @@
 
 Place: beside `dispatch`. `host` brings sessions that come, go and ask; `grants` decides; what follows is written to the
 log, where it must be, and to the holder's session.
-Promise: a strict grant is in the log before any acknowledgement under it. Whoever is named its sources is named all.
+Promise: a strict grant is persisted before its holder learns of it. Whoever is named its sources is named all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from syncpoint.base.model.delivery import Listener
 from syncpoint.base.model.lanes import place_in
@@ -48,6 +49,7 @@ class SourceHolders:
         self.progress = FetchProgress()
         self._rank, self._epoch, self._obeyed_at, self._listener = rank, epoch, obeyed_at, listener
         self._sessions: dict[int, Session] = {}
+        self._unpersisted: dict[tuple[int, int], int] = {}  # (subscription, source) -> strict grant nobody learns yet
         self._registered: set[int] = set()  # subscriptions the forwarder reports to us
         self._to_sweep: list[int] = []
 
@@ -72,7 +74,7 @@ class SourceHolders:
         """It serves the subscription no more."""
         self.perform(self.grants.detach(subscription, holder, self._clock.monotonic()))
         if not self.grants.attached(subscription):
-            self._forget(subscription)
+            self._forget(subscription, gone=False)
 
     def set_demand(self, holder: int, subscription: int, wanted: bool) -> None:
         """Whether it can take messages."""
@@ -103,7 +105,7 @@ class SourceHolders:
         self.perform(self.grants.on_ended(holder, self._clock.monotonic()))
         for subscription in self.grants.subscriptions():
             if not self.grants.attached(subscription):
-                self._forget(subscription)
+                self._forget(subscription, gone=False)
 
     def tick(self) -> None:
         """Time passes."""
@@ -161,7 +163,7 @@ class SourceHolders:
             became_strict = is_strict(record) and not self.grants.is_strict(subscription)
             effects = self._share(record, self._clock.monotonic())
             for held in self.grants.held(subscription) if became_strict else ():
-                self._remember(held)
+                self._remember(held, new=False)
             self.perform(effects)
 
     def on_ranks_changed(self, topic: int) -> None:
@@ -177,7 +179,7 @@ class SourceHolders:
     def on_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached."""
         self._registered.discard(subscription)
-        self._forget(subscription)
+        self._forget(subscription, gone=True)
         self._forget_grants(subscription)
 
     # -- what is known and sent --------------------------------------------------------------------------------------
@@ -211,11 +213,12 @@ class SourceHolders:
                     session.send(_revoke(effect))
                 continue
             self.progress.granted(effect[:2])
-            self._remember(effect)
+            self._remember(effect, new=True)
             source = self.forwarder.sources.by_number.get(effect.source)
             notified = (
                 session is not None
                 and effect.holder != named
+                and self._shown_grant(*effect[:2], effect.holder)
                 and self.forwarder.server.is_reset_persisted(effect.subscription)
             )
             if source is not None and notified:
@@ -248,10 +251,10 @@ class SourceHolders:
             now=now,
         )
 
-    def _forget(self, subscription: int) -> None:
-        """Nobody serves it any more."""
+    def _forget(self, subscription: int, *, gone: bool) -> None:
+        """Nobody serves it any more; see `Grants.drop`."""
         self.unregister(subscription)
-        self.grants.drop(subscription)
+        self.grants.drop(subscription, gone=gone)
         self.progress.forget(subscription)
 
     def _forget_grants(self, subscription: int) -> None:
@@ -259,13 +262,33 @@ class SourceHolders:
         for key in [key for key in grants if key[0] == subscription]:
             del grants[key]
 
-    def _remember(self, effect: Granted) -> None:
-        """A strict grant is in the log before any acknowledgement under it, so that a later owner waits for its end."""
+    def _remember(self, effect: Granted, *, new: bool) -> None:
+        """A strict grant is in the log before any acknowledgement under it, so that a later owner waits for its end.
+        Who is given a new one learns of it once it is persisted: a later owner that did not find it would let what is
+        under way under the grant before it count, although the message was delivered again since.
+        """
         record = self.catalog.subscription_by_incarnation(effect.subscription)
-        if record is not None and is_strict(record) and self.forwarder.commit.failed is None:
+        if record is None or not is_strict(record):
+            return
+        if new:
+            self._unpersisted[effect[:2]] = effect.grant
+        if self.forwarder.commit.failed is None:
             fact = records.GrantFact(effect.subscription, effect.source, effect.grant, effect.holder)
             self.forwarder.memory.grants[effect.subscription, effect.source] = fact
-            self.forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_grant(fact))
+            done = partial(self._on_persisted, effect) if new else None
+            self.forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_grant(fact), done)
+
+    def _on_persisted(self, effect: Granted, error: Exception | None) -> None:
+        if error is None and self._unpersisted.get(effect[:2]) == effect.grant:
+            del self._unpersisted[effect[:2]]
+            source = self.forwarder.sources.by_number.get(effect.source)
+            if source is not None and self._shown_grant(*effect[:2], effect.holder) == effect.grant:
+                self.send_sources(effect.subscription, [source])
+
+    def _shown_grant(self, subscription: int, source: int, holder: int) -> int:
+        """The grant of a source as this forwarder is to see it now: 0 when it has none, or that is not persisted."""
+        grant = self.grants.grant_of(subscription, source, holder)
+        return 0 if self._unpersisted.get((subscription, source)) == grant else grant
 
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation
@@ -277,7 +300,7 @@ class SourceHolders:
         session.send(self._sources(subscription, found, session.incarnation, all_below=epoch))
         for source in found:
             # Whatever was said before may have been lost with a stream: let it ask.
-            if self.grants.grant_of(subscription, source.number, session.incarnation):
+            if self._shown_grant(subscription, source.number, session.incarnation):
                 self.progress.notified((subscription, source.number))
                 session.send(data_message(subscription, source.number))
 
@@ -306,7 +329,7 @@ class SourceHolders:
                 sealed=is_whole(source),
                 epoch=source.epoch,
                 chain=self.chain,
-                grant=self.grants.grant_of(subscription, source.number, holder),
+                grant=self._shown_grant(subscription, source.number, holder),
                 done=source.sealed and self.is_done(subscription, source, begin),
             )
         encoded: bytes = internal.FromChains(sources=message).SerializeToString()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from syncpoint.model.times import GRANT_S
 from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
@@ -96,15 +97,20 @@ async def ack_without_answer(harness: SubscribeHarness, client: Client, *, count
     await harness.kill("p0")
 
 
-async def lent_under_a_grant_that_dies_with_its_giver(harness: SubscribeHarness) -> Client:
-    """The grant is not on disks yet, so that a new owner can only grant anew."""
-    await harness.publish("m")
-    await asyncio.sleep(0.5)
-    harness.processes["p0"].paused = True
-    client = Client(harness, harness.forwarder("a"), deadline_s=60)
+async def grant_anew(harness: SubscribeHarness, client: Client, *, ack: bool) -> None:
+    """A new owner of all chains without one does not hear from the client's forwarder, until it has granted them to
+    another one, which goes at once. `ack`: the client acknowledges shortly before that.
+    """
+    harness.cut("a", "p2")
+    await harness.adopt("p2")
+    other = Client(harness, harness.forwarder("b"), most=0)
+    await asyncio.sleep(GRANT_S - 0.5)
+    if ack:
+        client.ack()
     await asyncio.sleep(1)
-    assert client.data == ["m"]
-    return client
+    harness.heal()
+    await asyncio.sleep(1)
+    other.leave()
 
 
 @in_simulated_time
@@ -124,12 +130,10 @@ async def test_an_ack_that_counted_is_not_reported_as_failed_when_its_source_has
 
 @in_simulated_time
 async def test_an_ack_under_way_when_its_source_is_granted_anew_is_not_reported_as_failed_by_our_own_word() -> None:
-    harness = await SubscribeHarness.start(exactly_once=True)
-    client = await lent_under_a_grant_that_dies_with_its_giver(harness)
-    (ack_id,) = client.held
+    harness, client, ack_id = await SubscribeHarness.leasing(deadline_s=60, exactly_once=True)
     await ack_without_answer(harness, client, counted=False)
-    await harness.adopt("p1")
-    await asyncio.sleep(12)
+    await grant_anew(harness, client, ack=False)
+    await asyncio.sleep(5)
     assert client.data == ["m", "m"]
     await client.ack_again(ack_id)
     assert client.refused, "the publish side has said that it was not recorded"
@@ -145,14 +149,16 @@ async def test_whoever_waits_for_an_ack_learns_of_it_while_the_publish_side_is_a
     *,
     then: str,
 ) -> None:
-    harness = await SubscribeHarness.start(exactly_once=True)
-    client = await lent_under_a_grant_that_dies_with_its_giver(harness)
-    await ack_without_answer(harness, client, counted=False)
-    harness.lost_answers.add(("p1", "fetched"))
-    await harness.adopt("p1")
-    await asyncio.sleep(3)
-    assert harness.fetches["p1"], "the new owner is being asked"
-    assert (client.unknown, client.refused, harness.confirmed) == ([], [], [])
+    harness = await SubscribeHarness.start(processes=2, chains=2, exactly_once=True)
+    client = Client(harness, harness.forwarder("a"), deadline_s=60)
+    await harness.publish("m", chain=2)
+    await asyncio.sleep(1)
+    await harness.kill("p0")
+    harness.lost_answers.add(("p2", "fetched"))
+    await grant_anew(harness, client, ack=True)
+    await asyncio.sleep(1)
+    assert harness.fetches["p2"], "the new owner is being asked"
+    assert (client.data, client.unknown, client.refused, harness.confirmed) == (["m"], [], [], [])
     if then == "nothing":
         await asyncio.sleep(4)
         assert client.unknown == ["m"]
