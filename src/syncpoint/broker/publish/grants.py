@@ -111,8 +111,8 @@ class Grants:
         return self._decide(entry, now) if changed else []
 
     def drop(self, subscription: int, *, gone: bool) -> None:
-        """The subscription is gone, or nobody is attached to it any more; whoever an earlier owner granted a source to
-        may then still deliver it.
+        """The subscription is gone, or nobody is attached to it any more; then the holders that an earlier owner has
+        granted sources to may still deliver.
         """
         entry = self._subscriptions.pop(subscription, None)
         self._pending.discard(subscription)

@@ -57,7 +57,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     )
 
 
-@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", seed=62)
+@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", seed=26)
 def late_words_count() -> AbstractContextManager[None]:
     """What an older stream of a subscribe forwarder still had to say displaces the living one."""
 
@@ -101,7 +101,7 @@ def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
     )
 
 
-@planted(SMALL, "disk server hung", "partition from disks", seed=27)
+@planted(SMALL, "disk server hung", "partition from disks", seed=23)
 def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[None]:
     """Entries that are whole on a disk that is late or away are called damaged, and never asked for again.
 
@@ -154,7 +154,7 @@ def a_late_removal_removes_the_next_registration() -> AbstractContextManager[Non
     return patched(registration, unchanged=whatever)
 
 
-@planted(LASTING, "island left behind", seed=3)
+@planted(LASTING, "island left behind", seed=4)
 def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     """Who is cut off from the chain's disks hands out messages of exactly-once and ordered subscriptions, and who was
     granted them lends them.
@@ -176,7 +176,7 @@ def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
     return patched(LeaseManager, _doubt=failed)
 
 
-@planted(LASTING, "subscribe forwarder falls silent", seed=3)
+@planted(LASTING, "subscribe forwarder falls silent", seed=1)
 def what_was_tried_before_fails_by_a_refusal() -> AbstractContextManager[None]:
     """An acknowledgement that may have counted the first time is reported as failed when it is refused the second."""
     right = LeaseManager._recorded

@@ -128,7 +128,7 @@ def rule_3() -> AbstractContextManager[None]:
     return patched(members_module, slots_of=anybody)
 
 
-@planted(SINGLE, "crash", "power cut", "takeover", "power cut in a command", seed=14)
+@planted(SINGLE, "crash", "power cut", "takeover", "power cut in a command", seed=27)
 def rule_4() -> AbstractContextManager[None]:
     """Frames are not bound to their place."""
 
@@ -219,7 +219,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
     return patched(SourceReader, _read=read)
 
 
-@planted(LASTING_TWO, "subscribe forwarder parted", seed=46)
+@planted(LASTING_TWO, "subscribe forwarder parted", seed=87)
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     """Keys of a new epoch are delivered by who has not learned what others still have of the one before."""
 

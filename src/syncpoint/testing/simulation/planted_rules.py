@@ -32,7 +32,7 @@ from syncpoint.testing.simulation.scaled import patched
 _EVERYTHING = 1 << 62
 
 
-@planted(EMPTYING, "close", "takeover", seed=3)
+@planted(EMPTYING, "close", "takeover", seed=2)
 def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[None]:
     """A ledger that outlived its topic's last message stays in the generation it was in."""
     right = Follower.changed
@@ -51,7 +51,7 @@ def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[Non
     return patched(Follower, changed=changed, open_source=open_source)
 
 
-@planted(SINGLE, "crash", "takeover", "close", seed=17)
+@planted(SINGLE, "crash", "takeover", "close", seed=4)
 def a_start_counts_in_every_generation() -> AbstractContextManager[None]:
     """What is older than a subscription counts as acknowledged at every opening, wherever it was moved to."""
     merge, right = Ledger.merge, publish_recovery.replay
@@ -169,7 +169,7 @@ class _OwnAcks:
                 yield entry._replace(payload=b"".join(records.encode_acks(mine)))
 
 
-@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", "takeover", seed=3)
+@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", "takeover", seed=11)
 def rule_17() -> AbstractContextManager[None]:
     """Messages are granted anew before the old grant is over, and acknowledgements count under any."""
     return together(

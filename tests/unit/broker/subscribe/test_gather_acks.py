@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from syncpoint.model.times import GRANT_S
+from syncpoint.base.model.times import GRANT_S
 from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
