@@ -1,14 +1,17 @@
-"""One mapping of a settings file, read key by key: a wrong value or an unknown key is refused with its place."""
+"""Settings in files of YAML: one mapping, read key by key; what is wrong or unknown is refused with its place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.model.yaml_text import load_yaml_file
+
+_T = TypeVar("_T")
 
 
 class SettingsSection:
@@ -36,6 +39,42 @@ class SettingsSection:
             raise self.refused(key, "true or false is needed")
         return default if value is None else value
 
+    def text(self, key: str) -> str:
+        """A text, or a number as it is written; "" where there is none."""
+        value = self.value(key)
+        if value is not None and not isinstance(value, (str, int)):
+            raise self.refused(key, "a text is needed")
+        return "" if value is None else str(value)
+
+    def texts(self, key: str) -> list[str]:
+        """The entries of a list."""
+        return [str(one) for _, one in self.each(key)]
+
+    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
+        """One of these words."""
+        value = self.text(key) or default
+        if value not in allowed:
+            raise self.refused(key, f"{value!r} is none of {', '.join(allowed)}")
+        return value
+
+    def whole(self, key: str, default: int) -> int:
+        """A whole number, 0 or more."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.refused(key, "a whole number is needed")
+        return value
+
+    def number(self, key: str, default: float = 0.0) -> float:
+        """Any number."""
+        value = self.value(key)
+        if value is None:
+            return default
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise self.refused(key, "a number is needed")
+        return float(value)
+
     def each(self, key: str) -> list[tuple[int, Any]]:
         """The entries of a list, numbered."""
         value = self.value(key)
@@ -50,6 +89,18 @@ class SettingsSection:
             close = get_close_matches(unknown[0], self._asked, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InvalidArgument(self.place or unknown[0], f"unknown: {', '.join(unknown)}{hint}")
+
+
+def load_settings(key: str, path: Path, parse: Callable[[Any, Path], _T]) -> _T:
+    """What `parse` makes of the document in a file that a key names, and of its folder. Raises `InvalidArgument` naming
+    the file.
+    """
+    with file_named(key, path):
+        content = load_yaml_file(path)
+    try:
+        return parse({} if content is None else content, path.parent)
+    except InvalidArgument as error:
+        raise InvalidArgument(str(path), error.message) from None
 
 
 @contextmanager

@@ -9,9 +9,12 @@ the last one would win, and what stands under the first be missed by nobody.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from syncpoint.base.model.errors import InvalidArgument
 
 DEPTH_MAX: Final = 64
 VALUES_MAX: Final = 1_000_000
@@ -20,6 +23,14 @@ VALUES_MAX: Final = 1_000_000
 def load_yaml(text: str | bytes) -> Any:
     """The one document of a text. Raises `YAMLError`."""
     return yaml.load(text, _BoundedLoader)  # a SafeLoader
+
+
+def load_yaml_file(path: Path) -> Any:
+    """The one document of a file. Raises `InvalidArgument` naming it, `OSError` when it cannot be read."""
+    try:
+        return load_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
 
 
 def load_yaml_documents(text: str | bytes) -> Iterator[Any]:

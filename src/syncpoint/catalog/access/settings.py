@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import yaml
-
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.names import SERVICE_IDENTITY, parse_project
-from syncpoint.base.model.settings_section import SettingsSection, file_named
-from syncpoint.base.model.yaml_text import load_yaml
+from syncpoint.base.model.settings_section import SettingsSection, load_settings
 from syncpoint.catalog.access.accounts import OWN_DOMAIN, AccountNames, parse_email
 from syncpoint.catalog.access.audit import FILE_BYTES_MAX, KEPT_BYTES_MAX, KEPT_DAYS
 from syncpoint.catalog.access.policy import is_member, normal
@@ -104,15 +101,7 @@ class AuthSettings:
 
 def load(path: Path) -> AuthSettings:
     """Read the file. Raises `InvalidArgument` naming it."""
-    try:
-        with file_named("auth", path):
-            content = load_yaml(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
-    try:
-        return parse(content, path.parent)
-    except InvalidArgument as error:
-        raise InvalidArgument(str(path), error.message) from None
+    return load_settings("auth", path, parse)
 
 
 def parse(content: Any, base: Path = Path()) -> AuthSettings:
@@ -241,7 +230,7 @@ def _quota(reader: _AccessSection) -> Quota:
 
 
 class _AccessSection(SettingsSection):
-    """One mapping of the file."""
+    """One mapping of the file, which says who comes in: a value is never taken for a text that is none."""
 
     def text(self, key: str) -> str:
         value = self.value(key)
@@ -249,10 +238,10 @@ class _AccessSection(SettingsSection):
             raise self.refused(key, "a text is needed")
         return value or ""
 
-    def number(self, key: str, absent: float = 0.0) -> float:
+    def number(self, key: str, default: float = 0.0) -> float:
         value = self.value(key)
         if value is None:
-            return absent
+            return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
             raise self.refused(key, "a number is needed, 0 or more")
         return float(value)

@@ -466,37 +466,6 @@ class _ClusterSection(SettingsSection):
     def section(self, key: str) -> _ClusterSection:
         return _ClusterSection(self.value(key), f"{self.place}: {key}", self._base)
 
-    def text(self, key: str) -> str:
-        value = self.value(key)
-        if value is not None and not isinstance(value, (str, int)):
-            raise self.refused(key, "a text is needed")
-        return "" if value is None else str(value)
-
-    def texts(self, key: str) -> list[str]:
-        return [str(one) for _, one in self.each(key)]
-
-    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.text(key) or default
-        if value not in allowed:
-            raise self.refused(key, f"{value!r} is none of {', '.join(allowed)}")
-        return value
-
-    def whole(self, key: str, default: int) -> int:
-        value = self.value(key)
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self.refused(key, "a whole number is needed")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.value(key)
-        if value is None:
-            return default
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise self.refused(key, "a number is needed")
-        return float(value)
-
     def path(self, key: str) -> Path | None:
         value = self.text(key)
         return self._base / Path(value).expanduser() if value else None

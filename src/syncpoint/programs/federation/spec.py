@@ -15,12 +15,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from syncpoint.base.model.documents import check_document
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.base.model.yaml_text import load_yaml
+from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.programs.federation.flow_rules import FlowRule, compiled
 from syncpoint.programs.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
 
@@ -133,11 +131,7 @@ def schema() -> dict[str, Any]:
 
 def load(path: Path) -> Federation:
     """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InvalidArgument("", f"not YAML: {error}") from None
-    return parse(content, path.resolve().parent)
+    return parse(load_yaml_file(path), path.resolve().parent)
 
 
 def parse(content: Any, base: Path) -> Federation:

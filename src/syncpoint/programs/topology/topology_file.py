@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from syncpoint.base.model.durations import parse_duration
 from syncpoint.base.model.errors import InvalidArgument, SyncpointError
 from syncpoint.base.model.names import parse_schema, parse_subscription, parse_topic
-from syncpoint.base.model.yaml_text import load_yaml
+from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.wire.protobuf.messages import POOL, admin, pubsub
 
 SECTIONS = ("schemas", "topics", "queues", "subscriptions", "grants")
@@ -80,11 +79,7 @@ class WantedTopology:
 
 def load(path: Path, project: str | None) -> WantedTopology:
     """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InvalidArgument("", f"not YAML: {error}") from None
-    return parse(content, project)
+    return parse(load_yaml_file(path), project)
 
 
 def parse(content: Any, project: str | None) -> WantedTopology:

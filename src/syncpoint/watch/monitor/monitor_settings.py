@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import yaml
-
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.base.model.settings_section import SettingsSection, file_named
-from syncpoint.base.model.yaml_text import load_yaml
+from syncpoint.base.model.settings_section import SettingsSection, file_named, load_settings
 from syncpoint.watch.monitor.alert_machine import ACKNOWLEDGE_S
 from syncpoint.watch.monitor.objectives import Objective, load_objectives, shipped
 from syncpoint.watch.monitor.on_call import Person, Schedule, Site
@@ -81,22 +78,13 @@ def defaults() -> MonitorSettings:
 
 def load_monitor(path: Path) -> MonitorSettings:
     """Raises `InvalidArgument` with the place of the mistake."""
-    with file_named("monitor", path):
-        text = path.read_text()
-    try:
-        content = load_yaml(text)
-    except yaml.YAMLError as error:
-        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
-    try:
-        return parse_monitor(content if content is not None else {}, path.parent)
-    except InvalidArgument as error:
-        raise InvalidArgument(str(path), error.message) from None
+    return load_settings("monitor", path, parse_monitor)
 
 
 def parse_monitor(content: Any, base: Path = Path()) -> MonitorSettings:
     """Raises `InvalidArgument`; relative paths start at `base`."""
     top = SettingsSection(content, "")
-    named = _text(top, "objectives")
+    named = top.text("objectives")
     if named:
         with file_named("objectives", base / named):
             objectives = tuple(load_objectives(base / named))
@@ -116,7 +104,7 @@ def parse_monitor(content: Any, base: Path = Path()) -> MonitorSettings:
         last,
         acknowledge_s,
         _mail(top, base),
-        _text(top, "runbooks") or RUNBOOKS,
+        top.text("runbooks") or RUNBOOKS,
     )
     if any(one.email for one in people.values()) and settings.mail is None:
         raise top.refused("mail", "people have addresses; say which server sends to them")
@@ -134,14 +122,14 @@ def _agreements(top: SettingsSection, objectives: tuple[Objective, ...]) -> tupl
     known, found = {one.name: one for one in objectives}, []
     for number, content in top.each("sla"):
         line = SettingsSection(content, f"sla.{number}")
-        slo = _text(line, "slo")
+        slo = line.text("slo")
         if slo not in known:
             raise line.refused("slo", f"{slo!r} is none of {', '.join(known)}")
-        promised = _number(line, "promised", known[slo].target)
+        promised = line.number("promised", known[slo].target)
         tiers = []
         for place, tier in line.each("credits"):
             one = SettingsSection(tier, f"{line.place}.credits.{place}")
-            tiers.append(Credit(_number(one, "below", -1.0), _number(one, "percent", -1.0)))
+            tiers.append(Credit(one.number("below", -1.0), one.number("percent", -1.0)))
             if not 0 < tiers[-1].below <= promised or not 0 < tiers[-1].percent <= 100:
                 raise one.refused("below", "a share up to what is promised, with `percent` from 0 to 100, is needed")
             one.done()
@@ -152,7 +140,7 @@ def _agreements(top: SettingsSection, objectives: tuple[Objective, ...]) -> tupl
 
 def _target(top: SettingsSection, number: int, content: Any) -> ScrapeTarget:
     one = SettingsSection(content, f"targets.{number}")
-    url, labels = _text(one, "url"), one.value("labels") or {}
+    url, labels = one.text("url"), one.value("labels") or {}
     if not url.startswith(("http://", "https://")):
         raise one.refused("url", "an address such as http://127.0.0.1:9100/metrics is needed")
     if not isinstance(labels, dict):
@@ -168,7 +156,7 @@ def _people(top: SettingsSection) -> dict[str, Person]:
     for name, ways in content.items():
         one = SettingsSection(ways, f"people.{name}")
         person = Person(
-            str(name), _text(one, "email"), _text(one, "webhook"), tuple(str(part) for _, part in one.each("command"))
+            str(name), one.text("email"), one.text("webhook"), tuple(str(part) for _, part in one.each("command"))
         )
         one.done()
         if not (person.email or person.webhook or person.command):
@@ -184,7 +172,7 @@ def _on_call(top: SettingsSection, people: Mapping[str, Person]) -> tuple[tuple[
     if content is None:
         return (), (), ACKNOWLEDGE_S
     section = SettingsSection(content, "on_call")
-    acknowledge_s = _number(section, "acknowledge_s", ACKNOWLEDGE_S)
+    acknowledge_s = section.number("acknowledge_s", ACKNOWLEDGE_S)
     if not 0 < acknowledge_s <= 3600:
         raise section.refused("acknowledge_s", "must be above 0 and at most 3600")
     last = tuple(_known(section, "last", str(one), people) for _, one in section.each("last"))
@@ -195,14 +183,14 @@ def _on_call(top: SettingsSection, people: Mapping[str, Person]) -> tuple[tuple[
         names = tuple(_known(site, "people", str(name), people) for _, name in site.each("people"))
         if not names:
             raise site.refused("people", "at least one is needed")
-        sites.append(Site(_text(site, "name"), _zone(site), begin, end, names))
+        sites.append(Site(site.text("name"), _zone(site), begin, end, names))
         site.done()
     section.done()
     return tuple(sites), last, acknowledge_s
 
 
 def _hours(site: SettingsSection) -> tuple[time, time]:
-    text = _text(site, "hours") or "00:00-00:00"
+    text = site.text("hours") or "00:00-00:00"
     try:
         begin, end = (time.fromisoformat(part) for part in text.split("-"))
     except ValueError:
@@ -211,7 +199,7 @@ def _hours(site: SettingsSection) -> tuple[time, time]:
 
 
 def _zone(site: SettingsSection) -> ZoneInfo:
-    name = _text(site, "timezone") or "UTC"
+    name = site.text("timezone") or "UTC"
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
@@ -223,15 +211,13 @@ def _mail(top: SettingsSection, base: Path) -> MailSettings | None:
     if content is None:
         return None
     one = SettingsSection(content, "mail")
-    password = _text(one, "password_file")
-    security = _text(one, "security") or "starttls"
-    if security not in ("starttls", "tls", "none"):
-        raise one.refused("security", f"{security!r} is none of starttls, tls, none")
+    password = one.text("password_file")
+    security = one.choice("security", ("starttls", "tls", "none"), "starttls")
     made = MailSettings(
-        _text(one, "host"),
-        int(_number(one, "port", 587)),
-        _text(one, "from"),
-        _text(one, "user"),
+        one.text("host"),
+        int(one.number("port", 587)),
+        one.text("from"),
+        one.text("user"),
         base / password if password else None,
         security,
     )
@@ -245,19 +231,3 @@ def _known(section: SettingsSection, key: str, name: str, people: Mapping[str, P
     if name not in people:
         raise section.refused(key, f"{name!r} is not in `people`")
     return name
-
-
-def _text(section: SettingsSection, key: str) -> str:
-    value = section.value(key)
-    if value is not None and not isinstance(value, (str, int)):
-        raise section.refused(key, "a text is needed")
-    return "" if value is None else str(value)
-
-
-def _number(section: SettingsSection, key: str, default: float) -> float:
-    value = section.value(key)
-    if value is None:
-        return default
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise section.refused(key, "a number is needed")
-    return float(value)
