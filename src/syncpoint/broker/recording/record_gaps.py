@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
+
+from syncpoint.base.model.wording import utc_text
 
 ALWAYS_US: Final = (1 << 62) - 1
 """Behind any time."""
@@ -104,9 +105,5 @@ def _time(begin_us: int, end_us: int) -> str:
     if begin_us <= 0 and end_us >= ALWAYS_US:
         return "at any time"
     if end_us >= ALWAYS_US:
-        return f"from {_shown(begin_us)} on"
-    return f"until {_shown(end_us)}" if begin_us <= 0 else f"between {_shown(begin_us)} and {_shown(end_us)}"
-
-
-def _shown(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return f"from {utc_text(begin_us)} on"
+    return f"until {utc_text(end_us)}" if begin_us <= 0 else f"between {utc_text(begin_us)} and {utc_text(end_us)}"

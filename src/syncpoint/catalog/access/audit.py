@@ -16,10 +16,10 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from syncpoint.base.model.wording import utc_text
 from syncpoint.base.runtime.clock import Clock
 
 FILE_BYTES_MAX: Final = 64 << 20
@@ -133,7 +133,8 @@ class AuditLog:
         os.close(self._file)
 
     def _write(self, **fields: Any) -> None:
-        entry: dict[str, Any] = {"n": self._next, "time": _time_of(self._clock.time_ns()), **fields}
+        now = utc_text(self._clock.time_ns() // 1000, "milliseconds")
+        entry: dict[str, Any] = {"n": self._next, "time": now, **fields}
         if self._left_out:
             entry["left_out"], self._left_out = self._left_out, 0
         entry["before"] = self._hash
@@ -153,7 +154,7 @@ class AuditLog:
 
     def _remove_old(self) -> None:
         """Files put aside go when they are too old, and the oldest ones while all together are too large."""
-        oldest = _time_of(max(0, self._clock.time_ns() - self._kept_days * 86_400 * 10**9))
+        oldest = utc_text(max(0, self._clock.time_ns() // 1000 - self._kept_days * 86_400 * 10**6), "milliseconds")
         room = self._kept_bytes_max - self._bytes_max  # for the one that is being written
         for path in reversed(put_aside(self.path)):
             try:
@@ -245,7 +246,3 @@ def _end_of(path: Path) -> tuple[int, str, int]:
 def _end_of_earlier(path: Path) -> tuple[int, str, int]:
     earlier = put_aside(path)
     return _end_of(earlier[-1]) if earlier else (0, FIRST, 0)
-
-
-def _time_of(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncpoint.base.model.wording import counted
+
 DELETED_TOPIC = "_deleted-topic_"
 
 
@@ -125,12 +127,12 @@ def _waiting(facts: Facts) -> list[Obstacle]:
     waiting = max(0, state.backlog_messages - state.outstanding_messages)
     explaining = []  # what is out comes first where nothing else waits
     if not taken and not state.subscribers:
-        text = f"Nobody is connected; {_messages(state.backlog_messages)} not acknowledged{_age(state)}."
+        text = f"Nobody is connected; {counted(state.backlog_messages, 'message')} not acknowledged{_age(state)}."
         advice = f"Start a subscriber, or: syncpoint subscriptions pull {facts.name}"
         explaining.append(Obstacle("NOBODY_CONNECTED", text, advice))
     if state.outstanding_messages:
         text = (
-            f"{_messages(state.outstanding_messages)} of {state.backlog_messages} out with subscribers, not "
+            f"{counted(state.outstanding_messages, 'message')} of {state.backlog_messages} out with subscribers, not "
             f"acknowledged{_age(state)}."
         )
         seconds = config.ack_deadline_seconds
@@ -143,7 +145,7 @@ def _waiting(facts: Facts) -> list[Obstacle]:
             may.append("earlier messages of their ordering keys may be unacknowledged")
         if config.HasField("retry_policy"):
             may.append("they may wait for the retry policy's backoff")
-        text = f"{_messages(waiting)} behind{_age(state)}: " + ", or ".join(may) + "."
+        text = f"{counted(waiting, 'message')} behind{_age(state)}: " + ", or ".join(may) + "."
         found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} shows them."))
     return found
 
@@ -172,10 +174,6 @@ def _coming(facts: Facts) -> list[Obstacle]:
         text = f"Nothing waits, and it has a filter: what does not match is acknowledged unseen: {facts.config.filter}"
         found.append(Obstacle("FILTERED", text, "Compare it with the attributes that publishers set."))
     return found
-
-
-def _messages(number: int) -> str:
-    return f"{number:,} message{'' if number == 1 else 's'}"
 
 
 def _age(state: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncpoint.base.model.wording import counted
 from syncpoint.node.cluster.local import ProcessState
 
 Found = dict[str, Any]
@@ -105,30 +106,30 @@ def _storing(status: Found) -> str:
     disks = status.get("disks", {})
     chains = {chain for disk in disks.values() for chain in disk.get("chains", {})}
     free = min((disk.get("free_bytes", 0) for disk in disks.values()), default=0)
-    return f"{_count(len(disks), 'disk')} for {_count(len(chains), 'chain')}, {free / (1 << 30):.1f} GiB free"
+    return f"{counted(len(disks), 'disk')} for {counted(len(chains), 'chain')}, {free / (1 << 30):.1f} GiB free"
 
 
 def _publishing(status: Found) -> str:
     chains = status.get("chains", [])
     numbers = ", ".join(str(chain["chain"]) for chain in chains) or "none"
-    return f"chains {numbers}; {_count(sum(chain['published'] for chain in chains), 'message')} taken"
+    return f"chains {numbers}; {counted(sum(chain['published'] for chain in chains), 'message')} taken"
 
 
 def _subscribing(status: Found) -> str:
     return (
-        f"{_count(status.get('subscriptions', 0), 'subscription')}, {_count(status.get('streams', 0), 'stream')}, "
-        f"{_count(status.get('outstanding_messages', 0), 'message')} out"
+        f"{counted(status.get('subscriptions', 0), 'subscription')}, {counted(status.get('streams', 0), 'stream')}, "
+        f"{counted(status.get('outstanding_messages', 0), 'message')} out"
     )
 
 
 def _routing(status: Found) -> str:
-    return f"{_count(status.get('written', 0), 'assignment')} written"
+    return f"{counted(status.get('written', 0), 'assignment')} written"
 
 
 def _fronting(status: Found) -> str:
-    doing = f"{_count(status.get('published', 0), 'message')} published, {_count(status.get('streams', 0), 'stream')}"
+    doing = f"{counted(status.get('published', 0), 'message')} published, {counted(status.get('streams', 0), 'stream')}"
     twice = status.get("resent_duplicates", 0)
-    return f"{doing}, {_count(twice, 'message')} stored twice" if twice else doing
+    return f"{doing}, {counted(twice, 'message')} stored twice" if twice else doing
 
 
 _WORDS = {
@@ -138,10 +139,6 @@ _WORDS = {
     "router": _routing,
     "proxy": _fronting,
 }
-
-
-def _count(number: int, of: str) -> str:
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequence[str]) -> list[str]:
@@ -210,7 +207,7 @@ def _problems_of(chain: Found) -> list[str]:
     if chain["below_policy"]:
         reports.append(f"{name} spans fewer racks than its class asks for")
     if chain["orphans"]:
-        lost = _count(chain["orphans"], "topic")
+        lost = counted(chain["orphans"], "topic")
         reports.append(f"{name} holds messages of {lost} that a restore made unknown: `syncpoint cluster orphans list`")
     by_state: dict[str, list[str]] = {}
     for path, state in sorted(chain["bad_disks"].items()):

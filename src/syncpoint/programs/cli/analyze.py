@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.base.model.counted import counted
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument
 from syncpoint.programs.cli.output import print_answer, print_fields, print_table, progress_bar, said

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.base.model.counted import counted
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
 from syncpoint.programs.cli.settings import Settings, with_settings

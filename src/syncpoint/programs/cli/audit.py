@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_answer, said
+from syncpoint.programs.cli.output import print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _FILES = click.argument(
@@ -52,7 +53,7 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
     if not seen:
         raise Problem(f"the log was cut: no line has the hash {known}", _NO_LOG)
     if not print_answer(settings.format, {"lines": lines, "hash": last}):
-        said(f"{count(lines, 'line')}, one chain; the last has the hash {last}.")
+        said(f"{counted(lines, 'line')}, one chain; the last has the hash {last}.")
 
 
 @audit.command()

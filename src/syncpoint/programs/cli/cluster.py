@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import processes
 from syncpoint.programs.cli.offered import Offered, offered_options
-from syncpoint.programs.cli.output import count, print_json, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import print_json, print_table, said, without_empty_columns
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.local import LocalCluster
@@ -193,7 +194,9 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
     made.create(Shape(**numbers), further | ({"metadata": {"ca_file": paths["ca"]}} if paths else {}))
     starting = [one.name for one in made.states() if one.state == "down"]
     if starting:
-        said(f"Starting {count(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder.")
+        said(
+            f"Starting {counted(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder."
+        )
     else:
         said(f"All processes of {made.folder} run already.")
     try:
@@ -202,7 +205,7 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
         left = sum(one.state != "down" for one in made.states())
         raise Problem(
             error.message,
-            f"{count(left, 'process', 'es')} of it run. Correct this and start it again, or end them: "
+            f"{counted(left, 'process', 'es')} of it run. Correct this and start it again, or end them: "
             f"`syncpoint cluster down --dir {folder}`, with --remove to forget the cluster as well.",
         ) from error
     for address in proxies:
@@ -261,7 +264,7 @@ def down(folder: Path, remove: bool) -> None:
             "Nothing was stopped. Whatever supervises its processes stops them.",
         )
     ended = made.down(remove=remove)
-    said(f"Ended {count(len(ended), 'process', 'es')}." if ended else "None of its processes ran.")
+    said(f"Ended {counted(len(ended), 'process', 'es')}." if ended else "None of its processes ran.")
     if remove:
         said(f"Removed {made.folder}.")
 

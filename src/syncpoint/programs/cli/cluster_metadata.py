@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.cluster import folder_option, shape_options
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, said
+from syncpoint.programs.cli.output import said
 
 if TYPE_CHECKING:
     from syncpoint.catalog.metadata.backup import Restored
@@ -77,7 +78,7 @@ def backup(folder: Path, file: Path) -> None:
         data = _in_store(made, lambda store: take_backup(store, SystemClock()))
     found = read_backup(data)
     write_file(file, data)
-    said(f"{count(len(found.items), 'key')} at revision {found.revision} are in {file}.")
+    said(f"{counted(len(found.items), 'key')} at revision {found.revision} are in {file}.")
 
 
 @click.command()
@@ -133,7 +134,7 @@ def restore(folder: Path, file: Path, force: bool) -> None:
                 f"`syncpoint cluster down --dir {folder}` stops them; a process that was killed counts as living for"
                 " some seconds more.",
             ) from error
-    said(f"{count(done.keys, 'key')} restored, {count(done.removed, 'other key')} removed.")
+    said(f"{counted(done.keys, 'key')} restored, {counted(done.removed, 'other key')} removed.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
     said(f"`syncpoint cluster orphans list --dir {folder}` shows messages of topics that are newer than the backup.")
 
@@ -202,6 +203,6 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
         said(f"All of {data} is taken over.")
     else:
         found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
-        named = ", ".join(count(*one) for one in found)
+        named = ", ".join(counted(*one) for one in found)
         said(f"{named} and all messages are taken over from {data}: they are chain {done.chain}.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from syncpoint.programs.cli.output import count, said
+from syncpoint.base.model.wording import counted
+from syncpoint.programs.cli.output import said
 
 
 @click.group()
@@ -40,4 +41,4 @@ def export(folder: Path, monitor: Path | None) -> None:
     written = made(settings.objectives)
     for name, content in written.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
-    said(f"{count(len(written), 'dashboard')} in {folder}.")
+    said(f"{counted(len(written), 'dashboard')} in {folder}.")

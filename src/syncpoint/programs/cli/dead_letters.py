@@ -16,13 +16,13 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.dead_letter_redrives import Redrive
 from syncpoint.programs.cli.deliveries import ack_ids_option, data_text
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import (
     as_dict,
-    count,
     dig,
     print_answer,
     print_fields,
@@ -244,9 +244,9 @@ def redrive(
             click.echo()
             rows = [[one.letter_id, data_text(one.before), data_text(one.after)] for one in work.edits[:SHOWN]]
             print_table(["LETTER_ID", "DATA", "NEW DATA"], rows)
-        said(f"Would redrive {count(reasons.total(), 'letter')} to [{topic}].")
+        said(f"Would redrive {counted(reasons.total(), 'letter')} to [{topic}].")
     else:
-        said(f"Redrove {count(redriven, 'letter')} to [{topic}].")
+        said(f"Redrove {counted(redriven, 'letter')} to [{topic}].")
     if failures:
         raise Problem("; ".join(failures) + "\nWhat was not published waits as before: begin again to go on.")
 
@@ -274,7 +274,7 @@ def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...],
     )
     with settings.client() as client:
         answer = client.call("Admin.DeadLetterMessages", request)
-    said(f"Moved {count(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic.")
+    said(f"Moved {counted(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic.")
     print_answer(settings.format, answer)
     if answer.failures:
         raise Problem("\n".join(f"{one.ack_id}: {one.reason}" for one in answer.failures))

@@ -15,17 +15,9 @@ from typing import Any
 import click
 
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import (
-    as_dict,
-    count,
-    dig,
-    print_answer,
-    print_table,
-    said,
-    show,
-    without_empty_columns,
-)
+from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import TimeType, parse_list, put_time
 
@@ -158,7 +150,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
     with settings.client() as client:
         client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
-    said(f"Acknowledged {count(len(ids), 'message')} of subscription [{name}].")
+    said(f"Acknowledged {counted(len(ids), 'message')} of subscription [{name}].")
 
 
 @click.command("modify-message-ack-deadline")
@@ -180,7 +172,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
     with settings.client() as client:
         client.call("Subscriber.ModifyAckDeadline", request)
-    said(f"Set the deadline of {count(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
+    said(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
 
 
 @click.command()
@@ -238,9 +230,9 @@ def _print_preview(found: Any, what: str) -> None:
     least = "at least " if found.unknown else ""
     waiting, back, gone = found.backlog_messages, found.returning_messages, found.acknowledged_messages
     said(f"Nothing was moved. To move {what}, as of now:")
-    said(f"  {least}{count(back, 'acknowledged message')} would come back,")
+    said(f"  {least}{counted(back, 'acknowledged message')} would come back,")
     said(f"  {least}{gone:,} of {waiting:,} not acknowledged now would count as acknowledged,")
-    said(f"  {least}{count(waiting + back - gone, 'message')} would then not be acknowledged.")
+    said(f"  {least}{counted(waiting + back - gone, 'message')} would then not be acknowledged.")
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:

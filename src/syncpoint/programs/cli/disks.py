@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_answer, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 DAMAGED_ADVICE = (
@@ -73,7 +74,9 @@ def failed_advice(found: Any) -> str:
     if 2 * failed < len(found):
         effect = "Publishing goes on while a majority of disks is well, as it is now. "
         return f"{effect}{repair.format('the disk')}: it is brought up to date from the others."
-    effect = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed or away: a majority must be well. "
+    effect = (
+        f"Publishing is refused: of {counted(len(found), 'disk')} {failed} failed or away: a majority must be well. "
+    )
     return f"{effect}{repair.format('what failed')}."
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli import examinations, spark_examinations
 from syncpoint.programs.cli.examinations import Finding
-from syncpoint.programs.cli.output import count, print_answer, print_table
+from syncpoint.programs.cli.output import print_answer, print_table
 from syncpoint.programs.cli.serve import default_data, unusable
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -96,5 +97,5 @@ def _print(found: list[Finding]) -> None:
     print_table(["EXAMINED", "STATE", "FOUND"], rows, fold=True)
     problems = sum(finding.state == "problem" for finding in found)
     warnings = sum(finding.state == "warning" for finding in found)
-    shown = ", ".join(count(n, of) for n, of in ((problems, "problem"), (warnings, "warning")) if n)
+    shown = ", ".join(counted(n, of) for n, of in ((problems, "problem"), (warnings, "warning")) if n)
     click.echo(f"\n{shown}." if shown else "\nAll is well.")

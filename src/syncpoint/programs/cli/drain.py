@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.constraints import refusals_explained
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, count, print_answer, said
+from syncpoint.programs.cli.output import as_dict, print_answer, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import DurationType
 
@@ -51,7 +52,7 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
         end = begun + within[0]
         shown = ""
         while wait and (state.connections or state.chains):
-            now = f"{count(state.connections, 'connection')}, {count(state.chains, 'chain')} left"
+            now = f"{counted(state.connections, 'connection')}, {counted(state.chains, 'chain')} left"
             if now != shown:
                 said(now)
                 shown = now

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.installed import folder_of
-from syncpoint.programs.cli.output import count
 from syncpoint.programs.cli.serve import no_authority, unusable
 from syncpoint.programs.cli.settings import Settings
 
@@ -230,11 +230,11 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
     except (SyncpointError, OSError) as error:
         return [Finding(what, "problem", f"{silent} ({error})", advice)]
     hours = server.uptime.seconds / 3600
-    shown = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
+    shown = f"a server answers: version {server.version}, up {hours:.1f} h, {counted(server.topics, 'topic')}"
     findings = [Finding(what, "ok", shown)]
     for one in disks:
         if one.state == admin.Disk.DAMAGED:
-            found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
+            found = f"{one.path}: {counted(one.damaged, 'place')} damaged, {one.reason}"
             findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
         elif one.state in (admin.Disk.FAILED, admin.Disk.AWAY):
             advice = failed_advice(disks)

@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from syncpoint.base.model.counted import counted
 from syncpoint.base.model.errors import Code, FailedPrecondition
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import EXIT_CODES, Problem
 from syncpoint.programs.cli.federation_backfill import backfill
 from syncpoint.programs.cli.federation_failover import failback, failover, standby

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from syncpoint.base.model.wording import counted, utc_text
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_answer, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def list_all(settings: Settings, path: Path) -> None:
         )
     if missing:
         raise Problem(
-            f"{count(sum(one['dataKeys'] for one in missing), 'data key')} cannot be opened with this key file: "
+            f"{counted(sum(one['dataKeys'] for one in missing), 'data key')} cannot be opened with this key file: "
             f"{', '.join(one['id'] for one in missing)} {'is' if len(missing) == 1 else 'are'} not in it",
             "Put the line with that key back into the file of every proxy: without it messages cannot be read.",
         )
@@ -118,7 +118,7 @@ def _by_topic(found: Sequence[KeyInfo], names: dict[int, str]) -> list[dict[str,
     for topic in sorted({one.topic for one in found}, key=lambda topic: names.get(topic, f"~{topic}")):
         mine = [one for one in found if one.topic == topic]
         current = next((one for one in mine if one.current), None)
-        since = datetime.fromtimestamp(current.created_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if current else ""
+        since = utc_text(current.created_ns // 1000, "seconds") if current else ""
         rows.append(
             {
                 "topic": names.get(topic, f"(deleted: {topic})"),
@@ -168,7 +168,7 @@ def rotate(settings: Settings, path: Path, topic: tuple[str, ...]) -> None:
             )
         return await key_admin.rotate(keys, [numbers[name] for name in wanted])
 
-    said(f"{count(_with_keys(path, act), 'topic')} will be sealed with a new data key within a minute.")
+    said(f"{counted(_with_keys(path, act), 'topic')} will be sealed with a new data key within a minute.")
 
 
 @keys.command()
@@ -193,11 +193,11 @@ def rewrap(path: Path) -> None:
 
     removed, changed, left, current = _with_keys(path, act)
     if removed:
-        said(f"{count(removed, 'key')} of deleted topics removed.")
-    said(f"{count(changed, 'data key')} wrapped anew under {current}.")
+        said(f"{counted(removed, 'key')} of deleted topics removed.")
+    said(f"{counted(changed, 'data key')} wrapped anew under {current}.")
     if left:
         raise Problem(
-            f"{count(left, 'data key')} were made or changed in the meantime under another line",
+            f"{counted(left, 'data key')} were made or changed in the meantime under another line",
             "Is the newest line the first one in the key file of every proxy? Then run this again.",
         )
     said("All other lines of the key file may be removed, in every proxy.")

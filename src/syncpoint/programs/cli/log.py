@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_answer, print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_json, print_table, said
 from syncpoint.programs.cli.serve import default_data
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -86,7 +87,7 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
         click.echo("\nAll is well." if report["ok"] else "\n" + "\n".join(report["problems"]))
     if not report["ok"]:
         raise Problem(
-            count(len(report["problems"]), "problem"),
+            counted(len(report["problems"]), "problem"),
             "A copy that is bad on one disk is repaired from the others when the server starts. "
             "Where no good copy is left, restore the disk from a backup before you start it.",
         )
@@ -160,7 +161,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
         return
     if not accept_loss:
         raise Problem(
-            count(len(losses.problems), "problem"),
+            counted(len(losses.problems), "problem"),
             "Bring back every disk that may have it. What cannot be brought back is given up with --accept-loss.",
         )
     if not yes:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.cluster import folder_option, format_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import count, print_answer, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.orphans import Found, Orphans
@@ -100,7 +101,7 @@ def list_orphans(folder: Path, form: str) -> None:
                 ],
             )
     if found.unheard:
-        said(f"Nobody reports {count(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
+        said(f"Nobody reports {counted(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
 
 
 @orphans.command()
@@ -141,7 +142,7 @@ def delete(folder: Path, number: int, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete all messages of the lost topic {number}?", abort=True)
     gone = _with_orphans(folder, lambda orphans: orphans.delete(number, _me()))
-    said(f"{count(gone.messages, 'message')} of {number} are being deleted.")
+    said(f"{counted(gone.messages, 'message')} of {number} are being deleted.")
 
 
 def _me() -> Any:

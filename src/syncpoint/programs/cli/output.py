@@ -232,11 +232,6 @@ def said(text: str) -> None:
     click.echo(text, err=True)
 
 
-def count(number: int, of: str, plural: str = "s") -> str:
-    """A number of things in words: `1 topic`, `2 topics`."""
-    return f"{number:,} {of}{'' if number == 1 else plural}"
-
-
 def show(content: Any) -> str:
     """A JSON value in one line of text."""
     if content is None:

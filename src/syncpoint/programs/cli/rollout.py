@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from syncpoint.base.model.errors import Aborted, FailedPrecondition
+from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.cluster import format_option
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import print_answer, print_table, said
@@ -67,7 +68,7 @@ def plan(file: Path, form: str) -> None:
         rows = []
         for one in steps:
             gets = "; ".join(f"{name}: {', '.join(processes)}" for name, processes in one["gets"].items())
-            rows.append([one["step"], gets or "-", _time(one["watchS"])])
+            rows.append([one["step"], gets or "-", lasting(one["watchS"]) if one["watchS"] else "-"])
         print_table(["STEP", "GETS THE RELEASE", "WATCHED"], rows)
     if refused:
         raise Problem("it may not begin", "\n  ".join(refused))
@@ -185,7 +186,7 @@ def status(file: Path, form: str) -> None:
         ["version", f"{state.version} at {state.commit[:12]}"],
         ["state", state.state],
         ["step", f"{state.step} ({', '.join(state.steps)})"],
-        ["watched", f"{_time(state.watched_s)} of {_time(state.watch_s)}" if state.watch_s else ""],
+        ["watched", f"{lasting(state.watched_s)} of {lasting(state.watch_s)}" if state.watch_s else ""],
         ["does of all", ", ".join(f"{role} {share:.0%}" for role, share in state.shares.items())],
         *([key.replace("_", " "), f"{value:g}"] for key, value in state.figures.items()),
         ["waits for", state.waits_for],
@@ -284,12 +285,3 @@ def _report(text: str) -> None:
 
 def _who() -> str:
     return f"{os.environ.get('USER', 'somebody')} at {platform.node()}, process {os.getpid()}"
-
-
-def _time(seconds: float) -> str:
-    if not seconds:
-        return "-"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size or seconds == size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"

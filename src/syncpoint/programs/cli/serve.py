@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.log.storage.layout import DISK_FILE
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.programs.cli import exposed
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.offered import KEY_FILE, Offered, offered_options
-from syncpoint.programs.cli.output import count, said
+from syncpoint.programs.cli.output import said
 from syncpoint.programs.cli.settings import ENDPOINT_DEFAULT
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def serve(
         storage=StorageSettings(require_disks=require_disks),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)
-    crew = f", {count(workers, 'worker')}" if workers else ""
+    crew = f", {counted(workers, 'worker')}" if workers else ""
 
     def announce(endpoint: str) -> None:
         said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.top_readings import PROCESS, Movement, Row
 
 CHAINS: Final = "/chains/"  # below the folder of a disk that several chains share
@@ -34,16 +35,6 @@ def size(value: float) -> str:
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
     return f"{value:.0f} B"
-
-
-def lasting(value: float) -> str:
-    """A time, from below a millisecond to days."""
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    for limit, unit in ((172_800, 86_400), (7_200, 3_600), (120, 60)):
-        if value >= limit:
-            return f"{value / unit:.3g} {({86_400: 'd', 3_600: 'h', 60: 'min'})[unit]}"
-    return f"{value:.3g} s"
 
 
 def percent(value: float) -> str:

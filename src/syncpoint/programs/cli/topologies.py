@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.programs.cli.output import count, print_answer, said, show
+from syncpoint.base.model.wording import counted
+from syncpoint.programs.cli.output import print_answer, said, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def graph(settings: Settings, output: Path, seconds: float) -> None:
         after = flows(client, found)
     found.measure(before, after, time.monotonic() - began if seconds else 0.0)
     output.write_text(drawn(found), encoding="utf-8")
-    said(f"Wrote {output}: {count(len(found.topics), 'topic')}, {count(len(found.subscriptions), 'subscription')}.")
+    said(f"Wrote {output}: {counted(len(found.topics), 'topic')}, {counted(len(found.subscriptions), 'subscription')}.")
 
 
 def _planned(settings: Settings, client: Client, file: Path, *, prune: bool) -> tuple[WantedTopology, list[PlanStep]]:

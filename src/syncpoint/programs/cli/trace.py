@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import click
 from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.names import short_id
+from syncpoint.base.model.wording import utc_text
 from syncpoint.front.client.message_path import Call, RecordedPath, letters_of, recorded_path, topics_of
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
@@ -68,16 +68,12 @@ def _print(path: RecordedPath, *, titled: bool) -> None:
     if titled:
         click.echo(f"\n{path.server}: {short_id(path.topic)}")
     rows = [
-        [_time(one.at_us), one.event, one.subscription.rpartition("/")[2], one.detail, one.writer]
+        [utc_text(one.at_us), one.event, one.subscription.rpartition("/")[2], one.detail, one.writer]
         for one in path.events
     ]
     print_table(*without_empty_columns(["TIME", "EVENT", "SUBSCRIPTION", "DETAIL", "BY"], rows))
     for one in path.unknown:
         said(f"Not known: {one}")
-
-
-def _time(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_us % 1_000_000:06}Z"
 
 
 def _copies(settings: Settings, file: Path, first: RecordedPath) -> Iterator[RecordedPath]:

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from syncpoint.base.model.counted import counted
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.federation.servers import FlowProgress
 from syncpoint.programs.federation.state import FlowState, SupervisorState
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from syncpoint.base.model.histogram import Histogram
+from syncpoint.base.model.wording import utc_text
 from syncpoint.programs.probers.judgement import JudgedMetric, ProbeVerdict, as_expected, wrong
 from syncpoint.programs.probers.probe_history import ProbeHistory
 from syncpoint.programs.probers.prober_table import BY_NAME, Measure, ProberSpec
@@ -131,7 +131,7 @@ def _entry_dict(entry: BoardEntry) -> dict[str, Any]:
         "planes": [str(one) for one in spec.planes],
         "endpoint": entry.endpoint,
         "runs": entry.runs,
-        "lastRun": _time(entry.ended_at) if entry.runs else None,
+        "lastRun": utc_text(round(entry.ended_at * 1e6), "milliseconds") if entry.runs else None,
         "asExpected": entry.good if entry.runs else None,
         "metrics": [
             {
@@ -145,9 +145,5 @@ def _entry_dict(entry: BoardEntry) -> dict[str, Any]:
             for one in entry.findings
         ],
         "steps": entry.newest_steps,
-        "failures": [{"time": _time(at), "text": text} for at, text in entry.failures],
+        "failures": [{"time": utc_text(round(at * 1e6), "milliseconds"), "text": text} for at, text in entry.failures],
     }
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from syncpoint.base.model.histogram import Histogram, quantile
+from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.top_figures import (
     DISKS,
     SUBSCRIPTIONS,
     TopFigures,
     TopPanel,
     figures,
-    lasting,
     per_second,
     size,
 )
