@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.testing.official import Api, HeldStream
+from syncpoint.testing.rigs.official import Api, HeldStream
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.kept_data import HALF, PROJECT, SNAPSHOT, SUBSCRIPTIONS, message, named, publish
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from syncpoint.testing.official import Api, eventually
+from syncpoint.testing.rigs.official import Api, eventually
 
 PROJECT = "projects/kept"
 TOPIC, LETTERS = f"{PROJECT}/topics/orders", f"{PROJECT}/topics/letters"
