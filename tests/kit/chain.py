@@ -19,12 +19,12 @@ from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.files import DiskFenced
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.base.runtime.step_workers import ManualWorkers, Step, Worker
-from syncpoint.broker.publish.chain import ChainContext
-from syncpoint.broker.publish.envelope import PublishBatch, write_publish
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.known_disks import KnownDisks
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.publish.chain.chain import ChainContext
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.chain.known_disks import KnownDisks
+from syncpoint.broker.publish.chain.service import ChainsService
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore as MemoryMetadata

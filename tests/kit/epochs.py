@@ -17,11 +17,11 @@ from syncpoint.base.runtime.step_workers import ManualWorkers
 from syncpoint.broker.pipeline.columns import COLUMNS
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
 from syncpoint.broker.pipeline.writing import EpochWriter
-from syncpoint.broker.publish.follow import Follower
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.recovery import replay
-from syncpoint.broker.publish.source import Source
-from syncpoint.broker.publish.upkeep import LogUpkeep
+from syncpoint.broker.publish.facts.recovery import replay
+from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.intake.follow import Follower
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.broker.publish.keep.upkeep import LogUpkeep
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic, encode_changes
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.settings import KnownStore, StorageSettings

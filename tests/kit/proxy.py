@@ -12,7 +12,7 @@ from syncpoint.base.model.errors import NotFound, OtherSchema, OtherTopic, Stale
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.envelope import PublishBatch, read_publish
+from syncpoint.broker.publish.intake.envelope import PublishBatch, read_publish
 from syncpoint.broker.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.broker.router.distance import Distances
 from syncpoint.broker.subscribe.lease_holder import lender_of

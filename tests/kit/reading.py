@@ -13,7 +13,7 @@ from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.pipeline import columns
 from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
 from syncpoint.broker.pipeline.reading import LogReader
-from syncpoint.broker.publish.retention import forget_empty_sources, is_needed
+from syncpoint.broker.publish.keep.retention import forget_empty_sources, is_needed
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.wire.protobuf import methods

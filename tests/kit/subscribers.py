@@ -12,8 +12,8 @@ from typing import Any
 
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.backlog import unacknowledged
-from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.publish.chain.service import ChainsService
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.broker.subscribe.consumer import Consumer
 from syncpoint.broker.subscribe.gather import Gatherer
 from syncpoint.broker.subscribe.lease_holder import lender_of

@@ -32,9 +32,10 @@ def rows() -> list[tuple[list[int], list[str]]]:
 
 
 def module_named(name: str) -> Any:
-    """The module `room.module`, in whichever wing its room is."""
-    (path,) = (ROOT / "src" / "syncpoint").glob(f"*/{name.replace('.', '/')}.py")
-    return importlib.import_module(f"syncpoint.{path.parts[-3]}.{name}")
+    """The module `room.module`, in whichever wing its room is, and on whichever shelf of it."""
+    room, module = name.split(".")
+    (path,) = (ROOT / "src" / "syncpoint").glob(f"*/{room}/**/{module}.py")
+    return importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
 
 
 def value(name: str) -> Any:

@@ -24,7 +24,7 @@ from syncpoint.base.runtime.call_queues import CallQueue, InlineCalls
 from syncpoint.base.runtime.clock import Clock, ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.base.runtime.step_workers import Result, Step, one_by_one
-from syncpoint.broker.publish.upkeep import LogUpkeep
+from syncpoint.broker.publish.keep.upkeep import LogUpkeep
 from syncpoint.log.storage.disk.maintenance import DiskMaintainer
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment

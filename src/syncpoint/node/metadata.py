@@ -13,7 +13,7 @@ from pathlib import Path
 from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
-from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.broker.publish.facts.recovery import RecoveredState
 from syncpoint.catalog.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.catalog.metadata.mirror import CatalogMirror
 from syncpoint.catalog.metadata.sqlite import SqliteStore

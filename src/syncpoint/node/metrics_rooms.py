@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute
 
 import syncpoint
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.cluster.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.cluster.control.solo_ownership import SOLO_CHAIN
 from syncpoint.front.api.node_admin import SERVER

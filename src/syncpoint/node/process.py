@@ -22,11 +22,11 @@ from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
 from syncpoint.broker.pipeline.home import SoloHomes
 from syncpoint.broker.pipeline.mounting import ChainPipelines
-from syncpoint.broker.publish.chain import ChainContext
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.message_preparation import MessagePreparation
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.recovery import RecoveredState
+from syncpoint.broker.publish.chain.chain import ChainContext
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.facts.recovery import RecoveredState
+from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
 from syncpoint.broker.push.addresses import Vetting, networks
 from syncpoint.broker.push.http_sender import SystemNames, VettedBackend
 from syncpoint.broker.push.own_endpoints import OwnEndpoints

@@ -9,7 +9,7 @@ import logging
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.clock import Clock
-from syncpoint.broker.publish.upkeep import TICK_S, LogUpkeep, Rounds
+from syncpoint.broker.publish.keep.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.mirror import CatalogMirror
 from syncpoint.cluster.control.expiry import Expiry

@@ -15,10 +15,10 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar
 
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.records import ExtensionNumber, encode_extension
-from syncpoint.broker.publish.recovery import RecoveredState
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.facts.records import ExtensionNumber, encode_extension
+from syncpoint.broker.publish.facts.recovery import RecoveredState
+from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.cluster.control.plane import ControlPlane

@@ -14,7 +14,7 @@ SKIPPED, DROPPED, FORGOTTEN, LENT_TWICE = 3, 5, 7, 9
 
 def spoil() -> None:
     from syncpoint.base.kernel.acks import decode_runs, encode_runs
-    from syncpoint.broker.publish.ledgers import Ledgers
+    from syncpoint.broker.publish.facts.ledgers import Ledgers
     from syncpoint.broker.subscribe.lease_batches import BatchLeasing
 
     lease, acknowledge = BatchLeasing.lease, Ledgers.acknowledge

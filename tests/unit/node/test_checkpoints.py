@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.broker.publish import upkeep
-from syncpoint.broker.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.broker.publish.keep import upkeep
+from syncpoint.broker.publish.keep.upkeep import LogUpkeep, Rounds
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.node.upkeep import Upkeep
@@ -77,7 +77,7 @@ async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(harness: Serv
     for steps in range(8):
         monkey = pytest.MonkeyPatch()
         monkey.setattr("syncpoint.catalog.metadata.catalog.PART_BYTES_MAX", 500)
-        monkey.setattr("syncpoint.broker.publish.records.BUNDLE_BYTES", 100)
+        monkey.setattr("syncpoint.broker.publish.facts.records.BUNDLE_BYTES", 100)
         await harness.crash()
         lose_parts(harness, 1)
         before = count(harness, EntryKind.CHECKPOINT_PART)

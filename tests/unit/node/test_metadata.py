@@ -11,8 +11,8 @@ import pytest
 from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.recovery import RecoveredState
-from syncpoint.broker.publish.source import SourceTable
+from syncpoint.broker.publish.facts.recovery import RecoveredState
+from syncpoint.broker.publish.facts.source import SourceTable
 from syncpoint.catalog.metadata.mirror import CatalogMirror, Identities
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Topic
 from syncpoint.node.metadata import align, damage, open_metadata

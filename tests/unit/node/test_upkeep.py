@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.broker.inner.feed import FeedTerms, open_feed
 from syncpoint.broker.inner.lent import Lent
-from syncpoint.broker.publish import upkeep
+from syncpoint.broker.publish.keep import upkeep
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.node import uses

@@ -16,8 +16,8 @@ from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhau
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.broker.pipeline.reading_positions import Extent, comes_before
-from syncpoint.broker.publish.records import ExtensionNumber
-from syncpoint.broker.publish.source import Source, SourceTable
+from syncpoint.broker.publish.facts.records import ExtensionNumber
+from syncpoint.broker.publish.facts.source import Source, SourceTable
 from syncpoint.catalog.metadata.catalog import Catalog
 
 NUMBER = ExtensionNumber.CURSORS

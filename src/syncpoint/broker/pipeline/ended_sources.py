@@ -8,8 +8,8 @@ it missed something. A fact lost in a crash has the same effect.
 import struct
 from collections.abc import Iterable, Iterator
 
-from syncpoint.broker.publish.records import ExtensionNumber
-from syncpoint.broker.publish.source import INNER_TOPICS, Source
+from syncpoint.broker.publish.facts.records import ExtensionNumber
+from syncpoint.broker.publish.facts.source import INNER_TOPICS, Source
 
 NUMBER = ExtensionNumber.ENDED_SOURCES
 REMEMBERED_MAX = 1000

@@ -17,9 +17,9 @@ from syncpoint.broker.pipeline.epoch_commits import Work, work_of
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import EpochDecision, EpochPlace
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.records import ExtensionNumber
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.records import ExtensionNumber
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.log.storage.errors import StorageDamaged
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.store import StoredBatch

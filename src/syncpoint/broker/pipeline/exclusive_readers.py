@@ -13,7 +13,7 @@ from typing import Protocol
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import Aborted, FailedPrecondition, ResetBySeek, Unimplemented
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.reader_holds import drop_hold, hold_of, new_hold, put_hold, wanted_s, written_hold
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription

@@ -7,7 +7,7 @@ only chain of one node is the home of everything (`SoloHomes`).
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.facts.source import Source
 
 
 class Home(Protocol):

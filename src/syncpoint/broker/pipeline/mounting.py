@@ -23,9 +23,9 @@ from syncpoint.broker.pipeline.home import HomeRecords
 from syncpoint.broker.pipeline.homes import link_key, query_key
 from syncpoint.broker.pipeline.reading import LogReader
 from syncpoint.broker.pipeline.writing import EpochWriter
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.facts.source import Source
 from syncpoint.catalog.metadata.catalog import CatalogCopy
 from syncpoint.wire.protobuf.methods import EPOCH_WRITER, LOG_READER, Method
 from syncpoint.wire.protobuf.serving import parsed

@@ -1,7 +1,7 @@
 """Answers of pipelines wait until the log has persisted what they rest on."""
 
 from syncpoint.base.runtime.tasks import outcome_of
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 
 
 async def persisted(publish: PublishForwarder) -> None:

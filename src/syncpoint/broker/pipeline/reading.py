@@ -23,8 +23,8 @@ from syncpoint.broker.pipeline.exclusive_readers import ExclusiveReaders, acknow
 from syncpoint.broker.pipeline.mean_sizes import MeanSizes
 from syncpoint.broker.pipeline.reading_positions import Extent, extents, topic_named
 from syncpoint.broker.pipeline.reading_ranges import RangeStream, Selection, Soon
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf import methods

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.base.model.names import parse_snapshot, parse_subscription, parse_topic
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CREATING, Snapshot, Subscription, Topic
 from syncpoint.wire.protobuf.messages import pipeline

@@ -8,8 +8,8 @@ from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import EpochDecision, Stage
 from syncpoint.broker.pipeline.staging import StagingArea
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.log.storage.record import EntryKind
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from syncpoint.broker.pipeline.epoch_commits import NAME_BYTES_MAX, Dropped
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import Piece, QueryRun, Stage
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.source import STAGING_TOPIC, Source
+from syncpoint.broker.publish.facts.source import STAGING_TOPIC, Source
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.wire.protobuf.arrow import decode_batch
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.protobuf.serving import parsed

@@ -25,9 +25,9 @@ from syncpoint.broker.pipeline.persistence import persisted
 from syncpoint.broker.pipeline.records import EpochDecision, QueryRun, Stage
 from syncpoint.broker.pipeline.recovery import finish, read_back
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline

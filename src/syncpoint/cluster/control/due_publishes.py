@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.broker.publish.envelope import PublishBatch, write_publish
-from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
 from syncpoint.broker.router.assignment import TopicAssignment
 from syncpoint.broker.router.rendezvous import pick_chain
 from syncpoint.catalog.metadata.view import ClusterView

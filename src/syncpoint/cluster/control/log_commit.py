@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.tasks import outcome_of
-from syncpoint.broker.publish.backlog import backlog
-from syncpoint.broker.publish.follow import Follower
-from syncpoint.broker.publish.lane_needs import drained_for_good
+from syncpoint.broker.publish.intake.follow import Follower
+from syncpoint.broker.publish.keep.backlog import backlog
+from syncpoint.broker.publish.keep.lane_needs import drained_for_good
 from syncpoint.catalog.metadata.commit_size import check_commit
 from syncpoint.catalog.metadata.mirror import CatalogMirror
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription, encode_changes

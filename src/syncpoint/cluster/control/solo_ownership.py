@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from syncpoint.base.model.cluster import ChainRecord
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.known_disks import Known
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.chain.known_disks import Known
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.mirror import Identities
 from syncpoint.catalog.metadata.records import CatalogChange

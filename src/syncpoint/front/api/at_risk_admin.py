@@ -12,7 +12,7 @@ from typing import Protocol
 
 from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.lanes import place_in
-from syncpoint.broker.publish.source import STAGING_TOPIC, WAITING_TOPIC
+from syncpoint.broker.publish.facts.source import STAGING_TOPIC, WAITING_TOPIC
 from syncpoint.cluster.control.failure_domains import DomainFailure, DomainKind, FailureDomains, ForeseenRisks
 from syncpoint.front.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.front.api.validate import refused

@@ -12,12 +12,12 @@ from functools import partial
 from syncpoint.base.model.errors import NotFound
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.base.runtime.tasks import complete, outcome_of
-from syncpoint.broker.publish import states
-from syncpoint.broker.publish.chain_risk import chain_risk
-from syncpoint.broker.publish.entry_receipt import receipt
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.scheduled_calls import cancel_scheduled, list_scheduled
-from syncpoint.broker.publish.source_peek import acknowledge_seen, peek
+from syncpoint.broker.publish.chain import states
+from syncpoint.broker.publish.chain.chain_risk import chain_risk
+from syncpoint.broker.publish.chain.entry_receipt import receipt
+from syncpoint.broker.publish.chain.source_peek import acknowledge_seen, peek
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.scheduled_calls import cancel_scheduled, list_scheduled
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.mirror import CatalogMirror
 from syncpoint.catalog.metadata.records import Subscription

@@ -6,10 +6,10 @@ the topic has a schema or transforms. The answer is sent when the messages are p
 
 from collections.abc import Callable
 
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.message_preparation import MessagePreparation
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.prepared_publishes import PreparedPublishes
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
+from syncpoint.broker.publish.intake.prepared_publishes import PreparedPublishes
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport.calls import Call, Methods, Unary
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.model.identity import MessageId, format_message_id, parse_message_id
-from syncpoint.broker.publish.scheduled_calls import not_waiting
+from syncpoint.broker.publish.intake.scheduled_calls import not_waiting
 from syncpoint.front.api import pages
 from syncpoint.front.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.front.api.peek_admin import PeekAdmin

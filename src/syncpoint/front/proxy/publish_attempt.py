@@ -20,8 +20,8 @@ from syncpoint.base.model.errors import (
     Unavailable,
     Unprocessed,
 )
-from syncpoint.broker.publish.key_order import BatchPlace
-from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.key_order import BatchPlace
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.transforms.publish_requests import TransformedRequest
 from syncpoint.front.proxy.cancellable_calls import MOVABLE, CancellableCall

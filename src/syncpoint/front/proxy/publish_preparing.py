@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from syncpoint.base.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.base.model.names import parse_topic
 from syncpoint.base.runtime.child_processes import Apart
-from syncpoint.broker.publish.message_preparation import MessagePreparation
+from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.schemas.publishing import SchemaGate

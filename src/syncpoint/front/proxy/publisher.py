@@ -35,9 +35,9 @@ from syncpoint.base.model.names import parse_topic, project_of
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.tasks import Tasks
-from syncpoint.broker.publish.envelope import PublishBatch, write_publish
-from syncpoint.broker.publish.key_order import PublishOrder
-from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
+from syncpoint.broker.publish.intake.key_order import PublishOrder
 from syncpoint.broker.router.location import may_pass
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic

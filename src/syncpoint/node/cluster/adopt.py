@@ -26,8 +26,8 @@ from syncpoint.base.runtime.random import Random
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.pipeline import cursor_names
 from syncpoint.broker.pipeline.cursors import Cursors
-from syncpoint.broker.publish.recovery import replay
-from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.broker.publish.facts.recovery import replay
+from syncpoint.broker.publish.facts.source import INNER_TOPICS
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.catalog_replica import record_key
 from syncpoint.catalog.metadata.contract import (

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 import syncpoint
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.cluster.control.failure_domains import domains_of_chain
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole

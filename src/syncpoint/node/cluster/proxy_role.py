@@ -12,7 +12,7 @@ from syncpoint.broker.forward.forward_driver import ForwardingProcess
 from syncpoint.broker.forward.own_call import published
 from syncpoint.broker.inner.distribution import Distribution
 from syncpoint.broker.inner.inner_driver import ConsumingProcess
-from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.push.addresses import Vetting, networks
 from syncpoint.broker.push.http_sender import SystemNames, VettedBackend
 from syncpoint.broker.push.own_endpoints import OwnEndpoints

@@ -9,10 +9,10 @@ from typing import Any
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.broker.pipeline.homes import Homes
 from syncpoint.broker.pipeline.mounting import Pipelines
-from syncpoint.broker.publish.chain import ChainContext
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.known_disks import KnownDisks
-from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.publish.chain.chain import ChainContext
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.chain.known_disks import KnownDisks
+from syncpoint.broker.publish.chain.service import ChainsService
 from syncpoint.broker.router.assignment import TopicAssignment
 from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.catalog.metadata.view import View

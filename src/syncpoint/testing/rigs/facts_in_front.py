@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 
 from syncpoint.base.kernel.frames import message_at
 from syncpoint.base.model.identity import log_of
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.dedup import RecentBatches
-from syncpoint.broker.publish.judged_batches import JudgedBatches
-from syncpoint.broker.publish.message_ids import MessageIds
-from syncpoint.broker.publish.records import ExtensionNumber, FactKind
-from syncpoint.broker.publish.scheduled import FiredMessages, ScheduledMessages
-from syncpoint.broker.publish.source import INNER_TOPICS, WAITING_TOPIC
-from syncpoint.broker.publish.time_to_live import ExpiryIndex
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.dedup import RecentBatches
+from syncpoint.broker.publish.facts.judged_batches import JudgedBatches
+from syncpoint.broker.publish.facts.message_ids import MessageIds
+from syncpoint.broker.publish.facts.records import ExtensionNumber, FactKind
+from syncpoint.broker.publish.facts.scheduled import FiredMessages, ScheduledMessages
+from syncpoint.broker.publish.facts.source import INNER_TOPICS, WAITING_TOPIC
+from syncpoint.broker.publish.facts.time_to_live import ExpiryIndex
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf.messages import pubsub
 

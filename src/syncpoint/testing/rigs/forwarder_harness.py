@@ -8,10 +8,10 @@ from syncpoint.base.model.delivery import PublishSide
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.firing import ScheduledFiring
-from syncpoint.broker.publish.follow import Follower
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.recovery import replay
+from syncpoint.broker.publish.facts.recovery import replay
+from syncpoint.broker.publish.intake.firing import ScheduledFiring
+from syncpoint.broker.publish.intake.follow import Follower
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.subscribe.consumer import Consumer
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes

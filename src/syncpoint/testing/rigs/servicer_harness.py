@@ -14,8 +14,8 @@ from typing import Any
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.message_preparation import MessagePreparation
-from syncpoint.broker.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
+from syncpoint.broker.publish.keep.upkeep import LogUpkeep, Rounds
 from syncpoint.broker.push.addresses import Vetting
 from syncpoint.catalog.access.policy import Policies
 from syncpoint.catalog.metadata.memory import MemoryStore as MemoryMetadata

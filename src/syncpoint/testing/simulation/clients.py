@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncpoint.base.model.errors import StaleEpoch, SyncpointError
-from syncpoint.broker.publish.envelope import PublishBatch, write_publish
+from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
 from syncpoint.catalog.metadata.records import (
     ACTIVE,
     CREATING,

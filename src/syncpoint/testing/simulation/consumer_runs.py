@@ -22,9 +22,10 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.export.buckets import place_of
 from syncpoint.broker.pipeline.mounting import ChainPipelines
-from syncpoint.broker.publish import commit, firing
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.commit import commit
+from syncpoint.broker.publish.facts.message_ids import PUBLISHED
+from syncpoint.broker.publish.intake import firing
 from syncpoint.front.api import exports, options_admin
 from syncpoint.node import process
 from syncpoint.node.process import Node

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import FunctionType
 
 from syncpoint.base.model.cluster import ChainRecord
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.retention import is_needed
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.keep.retention import is_needed
 from syncpoint.log.storage.disk.segment_catalog import Segment, index_seed
 from syncpoint.log.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
 from syncpoint.log.storage.recovery.trim import CollectReport

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.retention import is_needed
-from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.facts.source import INNER_TOPICS
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.broker.publish.keep.retention import is_needed
 from syncpoint.log.storage.errors import CopiesUnreachable
 from syncpoint.log.storage.index import DamagedIndex
 from syncpoint.log.storage.store import Store

@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.broker.publish.facts.message_ids import PUBLISHED
 from syncpoint.front.api.letter_texts import REDRIVEN_FROM
 from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.rigs.history import unseal

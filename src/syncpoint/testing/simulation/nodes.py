@@ -16,11 +16,11 @@ from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish.chain import ChainContext
-from syncpoint.broker.publish.envelope import PublishBatch, write_publish
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.service import ChainsService
+from syncpoint.broker.publish.chain.chain import ChainContext
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.chain.service import ChainsService
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.cluster.control.barrier import ids_of_chain

@@ -14,7 +14,7 @@ from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.pipeline.homes import link_key, query_key
 from syncpoint.broker.pipeline.mounting import ChainPipelines
 from syncpoint.broker.pipeline.writing import EpochWriter
-from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.chain.chain import Chain
 from syncpoint.catalog.metadata.layout import LINK_HOMES, QUERY_HOMES
 from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.base import Trace

@@ -7,7 +7,7 @@ import asyncio
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.pipeline.writing import EpochWriter
-from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop

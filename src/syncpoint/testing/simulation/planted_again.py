@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish import sessions
-from syncpoint.broker.publish.dispatch import SourceDispatcher
-from syncpoint.broker.publish.holders import SourceHolders
-from syncpoint.broker.publish.host import ChainHost
-from syncpoint.broker.publish.sessions import Sessions
+from syncpoint.broker.publish.chain.host import ChainHost
+from syncpoint.broker.publish.grants import sessions
+from syncpoint.broker.publish.grants.dispatch import SourceDispatcher
+from syncpoint.broker.publish.grants.holders import SourceHolders
+from syncpoint.broker.publish.grants.sessions import Sessions
 from syncpoint.broker.subscribe import fetch, source_reader
 from syncpoint.broker.subscribe.lease import LeaseManager
 from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions

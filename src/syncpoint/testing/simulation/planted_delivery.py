@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from syncpoint.broker.publish.append import PublishCaller
-from syncpoint.broker.publish.envelope import PublishBatch
-from syncpoint.broker.publish.ingress import PublishIngress
+from syncpoint.broker.publish.commit.append import PublishCaller
+from syncpoint.broker.publish.intake.envelope import PublishBatch
+from syncpoint.broker.publish.intake.ingress import PublishIngress
 from syncpoint.broker.subscribe.peers import Peer
 from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.broker.subscribe.step_guard import StepGuard

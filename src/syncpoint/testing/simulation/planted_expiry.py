@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish.time_to_live import ExpiryIndex
+from syncpoint.broker.publish.facts.time_to_live import ExpiryIndex
 from syncpoint.broker.subscribe.expired_letters import ExpiredLetters
 from syncpoint.broker.subscribe.ordering import Identity
 from syncpoint.broker.subscribe.shared_state import Reason

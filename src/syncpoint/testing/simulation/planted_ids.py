@@ -7,10 +7,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import partial
 
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.judged_batches import JudgedBatches
-from syncpoint.broker.publish.message_ids import MessageIds
-from syncpoint.broker.publish.source import MessagePlace
+from syncpoint.broker.publish.facts.judged_batches import JudgedBatches
+from syncpoint.broker.publish.facts.message_ids import MessageIds
+from syncpoint.broker.publish.facts.source import MessagePlace
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.planted_forwards import run
 from syncpoint.testing.simulation.scaled import patched

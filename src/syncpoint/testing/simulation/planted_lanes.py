@@ -9,9 +9,9 @@ from typing import Any
 from syncpoint.base.kernel.acks import decode_runs, encode_runs
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.model.lanes import in_lane, place_in
-from syncpoint.broker.publish import chain as chain_module
-from syncpoint.broker.publish import recovery as publish_recovery
-from syncpoint.broker.publish.ledgers import AckVerdict, Ledgers
+from syncpoint.broker.publish.chain import chain as chain_module
+from syncpoint.broker.publish.facts import recovery as publish_recovery
+from syncpoint.broker.publish.facts.ledgers import AckVerdict, Ledgers
 from syncpoint.catalog.metadata.entity_options import stopped_lanes
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.cluster.control import expiry

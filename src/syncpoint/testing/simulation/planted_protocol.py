@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.base.model.delivery import Batch
-from syncpoint.broker.publish import chain as chain_module
-from syncpoint.broker.publish import dispatch as dispatch_module
-from syncpoint.broker.publish import follow
-from syncpoint.broker.publish import holders as holders_module
-from syncpoint.broker.publish import recovery as publish_recovery
-from syncpoint.broker.publish.holders import SourceHolders
-from syncpoint.broker.publish.ingress import PublishIngress
-from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.publish.chain import chain as chain_module
+from syncpoint.broker.publish.facts import recovery as publish_recovery
+from syncpoint.broker.publish.facts.ledger import Ledger
+from syncpoint.broker.publish.grants import dispatch as dispatch_module
+from syncpoint.broker.publish.grants import holders as holders_module
+from syncpoint.broker.publish.grants.holders import SourceHolders
+from syncpoint.broker.publish.intake import follow
+from syncpoint.broker.publish.intake.ingress import PublishIngress
 from syncpoint.broker.subscribe.fetch import FetchCursor
 from syncpoint.broker.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.broker.subscribe.source_reader import SourceReader

@@ -10,16 +10,16 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.base.model.identity import log_of
-from syncpoint.broker.publish import chain as chain_module
-from syncpoint.broker.publish import grants as grants_module
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish import recovery as publish_recovery
-from syncpoint.broker.publish.append import AckBatch
-from syncpoint.broker.publish.follow import Follower
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.grants import Grants
-from syncpoint.broker.publish.ledger import Ledger
-from syncpoint.broker.publish.source import Source, SourceTable
+from syncpoint.broker.publish.chain import chain as chain_module
+from syncpoint.broker.publish.commit.append import AckBatch
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts import recovery as publish_recovery
+from syncpoint.broker.publish.facts.ledger import Ledger
+from syncpoint.broker.publish.facts.source import Source, SourceTable
+from syncpoint.broker.publish.grants import grants as grants_module
+from syncpoint.broker.publish.grants.grants import Grants
+from syncpoint.broker.publish.intake.follow import Follower
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.log.storage.disk.listed_segments import ListedSegments
 from syncpoint.log.storage.errors import CopiesUnreachable

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.broker.publish import commit
-from syncpoint.broker.publish.commit import GroupCommit
-from syncpoint.broker.publish.message_ids import MessageIds
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.scheduled import Scheduled, ScheduledMessages
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.commit import commit
+from syncpoint.broker.publish.commit.commit import GroupCommit
+from syncpoint.broker.publish.facts.message_ids import MessageIds
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.facts.scheduled import Scheduled, ScheduledMessages
+from syncpoint.broker.publish.facts.source import Source
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.testing.simulation.planted import SINGLE, planted
 from syncpoint.testing.simulation.scaled import patched

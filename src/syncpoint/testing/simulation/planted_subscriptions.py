@@ -18,12 +18,12 @@ from syncpoint.broker.inner import feed
 from syncpoint.broker.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
 from syncpoint.broker.inner.inner_driver import InnerDriver, InnerSubscription
 from syncpoint.broker.inner.lent import Lent, lent_by
-from syncpoint.broker.publish import judged_publishes
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.source import WAITING_TOPIC, MessagePlace
-from syncpoint.broker.publish.source_peek import acknowledge_seen
+from syncpoint.broker.publish.chain.source_peek import acknowledge_seen
+from syncpoint.broker.publish.facts.message_ids import PUBLISHED, IdRow, Judgement, MessageIds
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.facts.source import WAITING_TOPIC, MessagePlace
+from syncpoint.broker.publish.intake import judged_publishes
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.subscribe import dead_letter
 from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.broker.subscribe.ordering import Identity, KeyOrder

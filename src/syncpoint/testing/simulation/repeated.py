@@ -16,7 +16,7 @@ from typing import Any
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.broker.publish.facts.message_ids import PUBLISHED
 from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.forwarded import receive

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.message_ids import PUBLISHED
+from syncpoint.broker.publish.facts.message_ids import PUBLISHED
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.simulation.clients import Clients

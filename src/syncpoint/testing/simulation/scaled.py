@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from syncpoint.broker.publish import host, upkeep
+from syncpoint.broker.publish.chain import host
+from syncpoint.broker.publish.keep import upkeep
 from syncpoint.front.api import options_admin, rule_admin
 
 TIMES: tuple[tuple[ModuleType, str, float], ...] = (

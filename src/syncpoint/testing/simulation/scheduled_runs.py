@@ -25,10 +25,10 @@ from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish import commit
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.retention import is_needed
-from syncpoint.broker.publish.source import WAITING_TOPIC
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.commit import commit
+from syncpoint.broker.publish.facts.source import WAITING_TOPIC
+from syncpoint.broker.publish.keep.retention import is_needed
 from syncpoint.testing.rigs.history import MessageIdentity, seal
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.clients import Clients

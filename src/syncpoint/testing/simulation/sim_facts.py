@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.chain.chain import Chain
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.facts_in_front import FactsInFront
 from syncpoint.testing.simulation.coverage import Coverage

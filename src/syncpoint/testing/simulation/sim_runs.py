@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.backlog import unacknowledged
-from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.testing.rigs.checkers import CheckResult
 from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, own_turns, run_in_loop

@@ -18,8 +18,8 @@ from typing import Any
 from syncpoint.base.model.cluster import ChainOwner, ChainRecord, DiskPlace
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.broker.publish.chain import Chain
-from syncpoint.broker.publish.source import INNER_TOPICS
+from syncpoint.broker.publish.chain.chain import Chain
+from syncpoint.broker.publish.facts.source import INNER_TOPICS
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.contract import Put
 from syncpoint.catalog.metadata.layout import HEAD, OPEN, OWNERS

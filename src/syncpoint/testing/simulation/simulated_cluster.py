@@ -18,7 +18,7 @@ from syncpoint.base.model.cluster import ChainRecord
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.files import Files
-from syncpoint.broker.publish.chain import Chain
+from syncpoint.broker.publish.chain.chain import Chain
 from syncpoint.catalog.metadata import contract as metadata
 from syncpoint.catalog.metadata.layout import OPEN
 from syncpoint.catalog.metadata.memory import MemoryStore

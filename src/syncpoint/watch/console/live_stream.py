@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from syncpoint.base.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
-from syncpoint.broker.publish.project_room import is_fair
+from syncpoint.broker.publish.facts.project_room import is_fair
 from syncpoint.catalog.access.gate import Gate
 from syncpoint.catalog.access.permission_needs import SERVER
 from syncpoint.watch.console.inner_calls import called

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from syncpoint.broker.publish.backlog import backlog, unacknowledged
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.broker.publish.keep.backlog import backlog, unacknowledged
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Subscription
 

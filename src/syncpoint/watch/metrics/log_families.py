@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.log.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.watch.metrics.copy_age import CopyAge
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from syncpoint.broker.publish.admission import Admission
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.commit.admission import Admission
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.watch.metrics.ranked import NAMED_MAX, Ranked

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from syncpoint.base.runtime.clock import Clock
-from syncpoint.broker.publish.chain_risk import chain_risk
-from syncpoint.broker.publish.forwarder import PublishForwarder
+from syncpoint.broker.publish.chain.chain_risk import chain_risk
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.cluster.control.failure_domains import DomainFailure, DomainKind, FailureDomains
 from syncpoint.log.storage.entries_at_risk import DiskFailure, FailureJudgement, StoreHoldings
 from syncpoint.watch.metrics.family import Family, MetricKind, Samples

@@ -18,7 +18,7 @@ from syncpoint.broker.export.export_driver import ExportDriver, advice, export_s
 from syncpoint.broker.inner import inner_driver
 from syncpoint.broker.inner.feed import open_feed
 from syncpoint.broker.inner.inner_driver import ConsumingProcess
-from syncpoint.broker.publish.seek import seek_to_time
+from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness

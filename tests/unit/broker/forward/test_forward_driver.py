@@ -17,8 +17,8 @@ from syncpoint.broker.forward.forward_driver import LEASE_S, ForwardDriver, Forw
 from syncpoint.broker.forward.own_call import published
 from syncpoint.broker.inner.feed import open_feed
 from syncpoint.broker.inner.inner_driver import ConsumingProcess
-from syncpoint.broker.publish.origin import PublishOrigin
-from syncpoint.broker.publish.seek import seek_to_time
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.broker.subscribe import own_copies
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions

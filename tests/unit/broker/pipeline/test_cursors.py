@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.broker.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
 from syncpoint.broker.pipeline.cursors_facts import decode, encode, encode_deleted
-from syncpoint.broker.publish.source import Source, SourceTable
+from syncpoint.broker.publish.facts.source import Source, SourceTable
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from tests.kit.reading import TOPIC, ReadingHarness
 

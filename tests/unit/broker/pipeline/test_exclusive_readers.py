@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.base.model.errors import Code, FailedPrecondition
-from syncpoint.broker.publish.seek import seek_to_time
+from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.testing.rigs.forwarder_harness import Subscriber
 from tests.kit.reading import SNAPSHOT, SUB, ReadingHarness, refusal
 

@@ -13,8 +13,8 @@ import pytest
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import SyncpointError, Unavailable
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.ledger import Ledger
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription
 from syncpoint.cluster.control.log_commit import LogCommit
 from syncpoint.cluster.control.plane import ControlPlane
@@ -41,7 +41,7 @@ async def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(
     first = await harness.subscribed()
     await first.publish("before", batch=900)
     with monkeypatch.context() as patched:
-        patched.setattr("syncpoint.broker.publish.ingress.BatchFact", out_of_memory)
+        patched.setattr("syncpoint.broker.publish.intake.ingress.BatchFact", out_of_memory)
         with pytest.raises(SyncpointError, match="outcome is unknown"):
             await first.publish("a", batch=901)
     if 1 in first.host.chains:  # it goes on, as if nothing were wrong
@@ -52,7 +52,7 @@ async def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(
 
 
 def break_entry(harness: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr("syncpoint.broker.publish.append.PendingEntry.add", out_of_memory)
+    patched.setattr("syncpoint.broker.publish.commit.append.PendingEntry.add", out_of_memory)
 
 
 def break_turn(harness: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.broker.publish.retention import orphans
+from syncpoint.broker.publish.keep.retention import orphans
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.catalog.metadata.restored_topics import LostTopicDecision, LostTopics, lost_of
 from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, simulated

@@ -8,8 +8,8 @@ import pytest
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import FailedPrecondition
-from syncpoint.broker.publish.forwarder import PublishForwarder
-from syncpoint.broker.publish.source_peek import acknowledge_seen, peek
+from syncpoint.broker.publish.chain.source_peek import acknowledge_seen, peek
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import SeekTarget
 from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated

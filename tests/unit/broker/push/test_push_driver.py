@@ -16,7 +16,7 @@ from syncpoint.base.model.names import READING_REFUSED
 from syncpoint.broker.inner.feed import open_feed
 from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.inner.pace import PaceLimits
-from syncpoint.broker.publish.seek import seek_to_time
+from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.broker.push.addresses import Vetting
 from syncpoint.broker.push.http_sender import PushFailed
 from syncpoint.broker.push.payload import Headers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.identity import OFFSET_END
-from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.broker.recording.recorder import Recorder
 from syncpoint.catalog.metadata.entity_options import TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Topic

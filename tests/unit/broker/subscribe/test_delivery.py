@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from syncpoint.base.kernel.errors import BadAckId
 from syncpoint.base.model.delivery import Reply
 from syncpoint.base.model.errors import FailedPrecondition, NotFound, Unavailable
-from syncpoint.broker.publish.backlog import unacknowledged
-from syncpoint.broker.publish.seek import seek_to_snapshot, seek_to_time
+from syncpoint.broker.publish.intake.seek import seek_to_snapshot, seek_to_time
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.catalog.metadata.records import CatalogChange, Retry, Subscription, Topic
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub

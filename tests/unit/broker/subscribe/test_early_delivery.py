@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic, encode_changes
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.kernel.errors import BadAckId
-from syncpoint.broker.publish.backlog import unacknowledged
+from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.broker.subscribe.confirm import Confirmation
 from syncpoint.broker.subscribe.delivery import Delivery
 from syncpoint.broker.subscribe.fetch import FetchCursor

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.broker.publish.envelope import PublishBatch, read_publish
-from syncpoint.broker.publish.origin import PublishOrigin
+from syncpoint.broker.publish.facts.origin import PublishOrigin
+from syncpoint.broker.publish.intake.envelope import PublishBatch, read_publish
 from syncpoint.broker.router.assignment import TopicAssignment
 from syncpoint.broker.router.rendezvous import pick_chain
 from syncpoint.cluster.control.due_publishes import DuePublishes

@@ -13,7 +13,7 @@ from syncpoint.base.model.cluster import PUBLISH, ChainOwner, ChainRecord, DiskP
 from syncpoint.base.model.errors import Aborted, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
-from syncpoint.broker.publish.known_disks import KnownDisks
+from syncpoint.broker.publish.chain.known_disks import KnownDisks
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.contract import Compare, Delete, Indeterminate, Operation, Put, TxnResult
 from syncpoint.catalog.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS

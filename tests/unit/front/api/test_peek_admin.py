@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Unavailable
-from syncpoint.broker.publish import source_peek
+from syncpoint.broker.publish.chain import source_peek
 from syncpoint.broker.subscribe import lane_rules
 from syncpoint.catalog.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.catalog.metadata.records import CatalogChange

@@ -12,7 +12,7 @@ import pytest
 
 from syncpoint.base.model.errors import Code, Unavailable
 from syncpoint.base.runtime.child_processes import at_once
-from syncpoint.broker.publish.envelope import PublishBatch
+from syncpoint.broker.publish.intake.envelope import PublishBatch
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Record, Topic, TopicSchema
 from syncpoint.catalog.schemas import stored

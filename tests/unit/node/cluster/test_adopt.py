@@ -21,8 +21,8 @@ from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.broker.pipeline import cursor_names
 from syncpoint.broker.pipeline.cursors import CursorLimits, Cursors
 from syncpoint.broker.pipeline.cursors_facts import encode
-from syncpoint.broker.publish import records
-from syncpoint.broker.publish.source import Source
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.source import Source
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.contract import Put
 from syncpoint.catalog.metadata.layout import CHAINS, EPOCHS, HEAD, KNOWN_DISKS, OPEN, RECORDS, USED

@@ -55,11 +55,11 @@ def test_what_cannot_be_understood_of_the_metadata_is_reported(lines: Lines) -> 
 
 def test_other_lines_are_bounded_each_by_itself(lines: Lines) -> None:
     for number in range(1000):
-        lines.log("syncpoint.broker.publish.host", logging.ERROR, "a step failed: %d", number)
-    lines.log("syncpoint.broker.publish.host", logging.WARNING, "something else")
+        lines.log("syncpoint.broker.publish.chain.host", logging.ERROR, "a step failed: %d", number)
+    lines.log("syncpoint.broker.publish.chain.host", logging.WARNING, "something else")
     assert len(lines.lines) == BURST + 1
     lines.clock.advance(61)
-    lines.log("syncpoint.broker.publish.host", logging.ERROR, "a step failed: %d", 7)
+    lines.log("syncpoint.broker.publish.chain.host", logging.ERROR, "a step failed: %d", 7)
     assert lines.lines[-1] == "a step failed: 7 (980 more lines like this in the 61 s before)"
 
 

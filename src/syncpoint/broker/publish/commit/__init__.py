@@ -1,0 +1,1 @@
+"""Commit: one write per turn, answered once it is persisted."""

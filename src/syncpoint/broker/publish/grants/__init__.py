@@ -1,0 +1,1 @@
+"""Grants: which subscribe forwarder delivers which source of a chain."""

@@ -1,0 +1,101 @@
+"""Retention: what must still be kept, asked entry by entry by `log/storage/recovery/trim`.
+
+Place: the end of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
+its retention of it, unless the message has outlived its time to live and is dropped then; while a subscription or the
+topic keeps acknowledged messages for a seek, or while a snapshot holds it unacknowledged. Nothing else keeps a message:
+a topic without subscriptions keeps none unless it has a retention of its own. What a restore of older metadata has made
+unknown (`metadata.restored_topics`) is kept until an operator has decided.
+"""
+
+from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.time_to_live import LENT_NS, NEVER_NS, goes_to_letters, time_to_live_ns
+from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.restored_topics import NOTHING, lost_of
+from syncpoint.log.storage.record import EntryKind
+
+_NS = 1_000_000_000
+
+
+def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count: int, time_ns: int) -> bool:
+    """Whether any message of the entry `[first_offset, first_offset + count)`, published at `time_ns`, must be kept."""
+    found = forwarder.sources.by_number.get(source)
+    if found is None:  # a source we know nothing of: unknown is never absent
+        return not forwarder.sources.was_deleted(source)
+    catalog, now_ns = forwarder.catalog, forwarder.clock.sure_ns()  # one wrong clock must not delete
+    age_ns = now_ns - time_ns
+    topic = catalog.topic_by_incarnation(found.topic)
+    if topic is None and is_orphan(catalog, found):
+        return True
+    # One without a retention keeps nothing by age, not even what is younger than the clock, which may be far behind.
+    if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
+        return True
+    end = first_offset + count
+    own_ns = forwarder.expiry.latest_ns(source, first_offset, end) if source in forwarder.expiry.runs else NEVER_NS
+    for record in catalog.subscriptions_of(found.topic):
+        if record.detached:
+            continue
+        live_ns = time_to_live_ns(record, topic)
+        ends_ns = min(own_ns, time_ns + live_ns if live_ns else NEVER_NS) + (LENT_NS if record.exactly_once else 0)
+        if ends_ns <= now_ns and not goes_to_letters(record):
+            continue
+        ledger, kept_ns = forwarder.ledgers.get(record.incarnation), record.retention_s * _NS
+        if age_ns < kept_ns and (ledger is None or record.retain_acked):
+            return True
+        if ledger is None or min(age_ns, now_ns - ledger.renewed_ns) >= kept_ns:
+            continue
+        if not ledger.covers(source, first_offset, end):
+            return True
+    for snapshot in catalog.snapshots_of(found.topic):
+        if snapshot.expire_ns <= now_ns:
+            continue
+        state = forwarder.snapshots.get(snapshot.incarnation)
+        if state is None:
+            return True
+        if not state.covers(source, first_offset, end):
+            return True
+    return any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.holding_extensions)
+
+
+def is_orphan(catalog: Catalog, source: Source) -> bool:
+    """Whether a source is of a topic that was lost with the metadata: unknown now, though nobody has deleted it."""
+    known = catalog.topic_by_incarnation(source.topic) is not None
+    return not known and lost_of(catalog).keeps(source.topic, source.revision)
+
+
+def orphans(forwarder: PublishForwarder) -> list[dict[str, int]]:
+    """What is stored of lost topics, for people: by number of the topic."""
+    found: dict[int, dict[str, int]] = {}
+    if lost_of(forwarder.catalog) is NOTHING:
+        return []
+    for source in list(forwarder.sources.by_number.values()):
+        bounds = forwarder.store.bounds(source.number)
+        if bounds is not None and is_orphan(forwarder.catalog, source):
+            one = found.setdefault(source.topic, {"topic": source.topic, "sources": 0, "messages": 0, "epoch": 0})
+            one["sources"] += 1
+            one["messages"] += bounds[1] - bounds[0]
+            one["epoch"] = max(one["epoch"], source.epoch)
+    return list(found.values())
+
+
+def forget_empty_sources(forwarder: PublishForwarder) -> int:
+    """Forget sealed sources of which storage holds nothing any more; returns how many.
+
+    What was appended before a source was sealed, and is not persisted yet, is still to come.
+    """
+    empty = [
+        source
+        for source in forwarder.sources.by_number.values()
+        if source.sealed and source.visible == source.end and forwarder.store.bounds(source.number) is None
+    ]
+    if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
+        gone = records.encode_sources_gone([source.number for source in empty])
+        forwarder.commit.append_fact(EntryKind.LEDGER, gone)  # first: if the rest fails, it is done again
+    for source in empty:
+        for extension in forwarder.extensions:
+            extension.forgotten(source)
+        forwarder.sources.forget(source)
+        subscriptions = (record.incarnation for record in forwarder.catalog.subscriptions_of(source.topic))
+        forwarder.ledgers.forget_source(source.number, subscriptions)
+    return len(empty)
