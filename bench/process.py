@@ -123,6 +123,11 @@ class Child:
         self.stop()
 
 
+def cli_module(tree: Path) -> str:
+    """The command line as a module of these sources, also of those from before there were wings."""
+    return "syncpoint.programs.cli" if (tree / "src/syncpoint/programs").is_dir() else "syncpoint.cli"
+
+
 class Server(Child):
     """`syncpoint serve` on a free port of 127.0.0.1; `address` is set once it is ready."""
 
@@ -139,7 +144,7 @@ class Server(Child):
         whose sources it is.
         """
         begin = time.monotonic()
-        base = list(command) or [sys.executable, "-m", "syncpoint.programs.cli", "serve"]
+        base = list(command) or [sys.executable, "-m", cli_module(tree), "serve"]
         source = f"{tree / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
         super().__init__(
             [*base, "--port", "0", "--data", str(data), *arguments],

@@ -3,9 +3,10 @@
     git worktree add ../before COMMIT && (cd ../before && PYTHONPATH=src python -m syncpoint.base.kernel.build)
     python -m bench unused --before ../before --runs 9
 
-Both servers are up all the time, on the same core; who is first changes from pair to pair. What counts is the median of
-the pairs' quotients: what disturbs one of a pair mostly disturbs the other, too. The load is of this package's own
-client, so it needs no compiler; it is slower than the generator of other questions, which both trees bear alike.
+Sources from before there were wings have `syncpoint.kernel.build`. Both servers are up all the time, on the same
+core; who is first changes from pair to pair. What counts is the median of the pairs' quotients: what disturbs one of
+a pair mostly disturbs the other, too. The load is of this package's own client, so it needs no compiler; it is slower
+than the generator of other questions, which both trees bear alike.
 """
 
 from __future__ import annotations
@@ -43,10 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not b.options.before:
             raise Failed("--before names the source tree to compare with")
         before = Path(b.options.before).resolve()
-        if not list((before / "src/syncpoint/base/kernel").glob("*.so")):
-            raise Failed(
-                f"the kernel in {before} is not built: PYTHONPATH=src python -m syncpoint.base.kernel.build there"
-            )
+        if not list((before / "src/syncpoint").glob("**/kernel/*.so")):
+            raise Failed(f"the kernel in {before} is not built: python -m syncpoint.base.kernel.build with its sources")
         names = f"{_commit(before)} before, {_commit(ROOT)} now"
         with b.server(tree=before) as old, b.server() as new:
             for server in (old, new):
