@@ -191,7 +191,7 @@ def page(seen: dict[str, Any]) -> str:
     return "\n".join([
         "# Compatibility with the official clients",
         "",
-        "`make test-clients` writes this page. Each client runs the scenarios against a server of its own, and all share a",
+        "`make test-clients` writes this page. Each client runs the scenarios on a server of its own, and all share a",
         "cluster of three storage clusters. A cell holds for both unless it names them.",
         "",
         f"Run with Python {platform.python_version()}"
