@@ -59,10 +59,11 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     for chapter in CHAPTERS:
-        yield f"## {chapter.title}\n| family | kind | labels | meaning |\n|---|---|---|---|\n"
+        yield f"## {chapter.title}\n| family | kind | meaning |\n|---|---|---|\n"
         for one in chapter.families:
-            labels = ", ".join(one.labels)
-            yield f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |\n"
+            if not one.name.startswith("pubsub_"):  # Google's names have a table of their own
+                labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
+                yield f"| `{one.name}{labels}` | {one.kind} | {one.meaning} |\n"
         yield "\n"
 
 
