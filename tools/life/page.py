@@ -10,14 +10,13 @@ from pathlib import Path
 
 import cluster
 import node
-from tracing import NO_STATIONS, ROOT, SOURCES, Rows
+from tracing import ROOT, SOURCES, Rows
 
 PAGE = ROOT / "docs" / "life-of-a-message.md"
 BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
 FILES_MAX = {"published": 28, "delivered": 28, "acknowledged": 32, "deleted": 31}
 """How many files a way has at most. What a message does not use is no station on its way: lower these when it gets
 shorter, and do not raise them."""
-CALLED_BY_NOBODY = (*NO_STATIONS, "wire/transport/memory", "wire/transport/tasks")
 
 
 def first_sentence(file: str) -> str:
@@ -27,24 +26,29 @@ def first_sentence(file: str) -> str:
     return sentence.rstrip(".").replace("|", "\\|")
 
 
-def node_table(rows: Rows) -> str:
-    """One stretch of the life in a node."""
-    lines = ["| file | entered by | from | what it is |", "|---|---|---|---|"]
+def node_table(rows: Rows, known: set[str]) -> str:
+    """One stretch of the life in a node; a file that is known from an earlier table is not explained again."""
+    lines = ["| file | entered by | contents |", "|---|---|---|"]
     for file, row in rows.items():
-        caller = f"`{row.caller}`" if row.caller and not row.caller.startswith(NO_STATIONS) else "the event loop"
-        lines.append(f"| `{file}` | `{row.function}` | {caller} | {first_sentence(file)} |")
+        lines.append(f"| `{file}` | `{row.function}` | {explained(file, known)} |")
     return "\n".join([*lines, ""])
 
 
-def cluster_table(tables: dict[str, Rows]) -> str:
+def cluster_table(tables: dict[str, Rows], known: set[str]) -> str:
     """What comes to it in a cluster, stretch by stretch."""
-    lines = ["| | process | file | entered by | from | what it is |", "|---|---|---|---|---|---|"]
+    lines = ["| | process | file | entered by | contents |", "|---|---|---|---|---|"]
     for name, rows in tables.items():
         for file, row in rows.items():
-            known = row.caller and not row.caller.startswith(CALLED_BY_NOBODY)
-            caller = f"`{row.caller}`" if known else "network or event loop"
-            lines.append(f"| {name} | {row.where} | `{file}` | `{row.function}` | {caller} | {first_sentence(file)} |")
+            lines.append(f"| {name} | {row.where} | `{file}` | `{row.function}` | {explained(file, known)} |")
     return "\n".join([*lines, ""])
+
+
+def explained(file: str, known: set[str]) -> str:
+    """What a file says of itself, once."""
+    if file in known:
+        return ""
+    known.add(file)
+    return first_sentence(file)
 
 
 def too_long(ways: Mapping[str, Sized]) -> list[str]:
@@ -73,7 +77,9 @@ def main(arguments: list[str]) -> int:
         print("A way has become longer. " + "; ".join(found))
         return 1
     old = PAGE.read_text()
-    new = renewed(old, {name: node_table(rows) for name, rows in one.items()} | {"cluster": cluster_table(between)})
+    known: set[str] = set()
+    tables = {name: node_table(rows, known) for name, rows in one.items()}
+    new = renewed(old, tables | {"cluster": cluster_table(between, known)})
     if "--check" not in arguments:
         PAGE.write_text(new)
     elif old != new:
