@@ -207,15 +207,17 @@ def test_pushes_begin_once_the_server_itself_may(guarded):
         assert json.loads(taker.next()[1])["subscription"] == PUSHING
 
 
-@pytest.mark.parametrize("owner", ["lives", "dies"])
-def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded, owner):
-    source, target = f"projects/b/topics/source-{owner}", f"projects/a/topics/target-{owner}"
-    name, inbox = f"projects/b/subscriptions/onwards-{owner}", f"projects/a/subscriptions/inbox-{owner}"
-    bob = "user:bob@example.com"
+@pytest.mark.parametrize("event", ["nothing", "kill", "seek"])
+def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded, event):
+    """Also where the owner of the chain dies, and what a seek brings back."""
+    source, target = f"projects/b/topics/source-{event}", f"projects/a/topics/target-{event}"
+    name, inbox = f"projects/b/subscriptions/onwards-{event}", f"projects/a/subscriptions/inbox-{event}"
+    bob, waiting = "user:bob@example.com", [b"later"]
     guarded.call("Publisher.CreateTopic", pubsub.Topic(name=target))
     guarded.call("Publisher.CreateTopic", pubsub.Topic(name=source), who="bob")
     guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=inbox, topic=target))
-    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=name, topic=source), who="bob")
+    forwarding = pubsub.Subscription(name=name, topic=source, retain_acked_messages=True)
+    guarded.call("Subscriber.CreateSubscription", forwarding, who="bob")
     guarded.grant(name, "roles/pubsub.subscriber", SERVER)
     guarded.allow(target, SERVER, bob)
     options = admin.SubscriptionOptions(subscription=name, forward_to=target)
@@ -224,6 +226,7 @@ def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded,
     guarded.allowed("Admin.UpdateSubscriptionOptions", wanted, "bob")
     guarded.publish(source, b"now")
     eventually(lambda: guarded.data(inbox) == [b"now"], 40, "it is forwarded")
+    eventually(lambda: guarded.state(name).backlog_messages == 0, 40, "and acknowledged")
     guarded.allow(target, SERVER)
 
     def refused():
@@ -235,20 +238,30 @@ def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded,
     eventually(refused, 60, "who forwards it says why it waits")
     guarded.publish(source, b"later")
     eventually(lambda: guarded.state(name).backlog_messages == 1, 20, "it waits")
-    if owner == "dies":
+    if event == "kill":
         (victim,) = guarded.names("publish-forwarder")
         guarded.local.kill(victim)
         guarded.heal()
+    elif event == "seek":
+        guarded.call("Subscriber.Seek", pubsub.SeekRequest(subscription=name, time={"seconds": 1}), who="bob")
+        waiting.append(b"now")
 
-        def waits_again():
-            state = guarded.state(name)
-            return not state.unknown and state.backlog_messages == 1 and refused()
+    def waits_again():
+        state = guarded.state(name)
+        return not state.unknown and state.backlog_messages == len(waiting) and refused()
 
-        eventually(waits_again, 60, "it goes on waiting")
+    eventually(waits_again, 60, "it goes on waiting")
     assert guarded.state(name).outstanding_messages == 0
     assert guarded.data(inbox) == []
     guarded.allow(target, SERVER, bob)
-    eventually(lambda: guarded.data(inbox) == [b"later"], 60, "it goes on")
+    came = []
+
+    def all_came():
+        came.extend(guarded.data(inbox))
+        return len(came) >= len(waiting)
+
+    eventually(all_came, 60, "it goes on")
+    assert sorted(came) == sorted(waiting)
 
 
 def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_any_more(guarded):
