@@ -50,7 +50,7 @@ life: dev ## follow one message through the code and renew the tables of docs/li
 metrics: dev ## write the table of docs/metrics.md from the families that there are
 	@$(BIN)/python tools/metrics_page.py
 
-crossings: dev ## write docs/crossings.md from the table of features and events that tests cross
+crossings: dev ## write tests/integration/crossings.md from the table of features and events that tests cross
 	@$(BIN)/python tools/crossings.py
 
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
@@ -66,7 +66,7 @@ test-near: dev ## the tests near what changed, in under four minutes: SINCE=main
 test-long: dev ## all of `make test` in a random order, and the tests that take longest (two hours)
 	@$(BIN)/python tools/test_parts.py all --long
 
-test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"
+test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into tests/clients/results.md; CLIENTS="--only go,java"
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 test-kafka: dev ## topics of a real Kafka broker and files into a server, through Spark's own sources; needs Java and Maven

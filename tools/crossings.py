@@ -1,4 +1,4 @@
-"""Write docs/crossings.md from the table of crossings that the tests run.
+"""Write tests/integration/crossings.md from the table of crossings that the tests run.
 
 Usage: crossings.py (write the page) | crossings.py --check (exit code 1 when the page differs).
 """
@@ -18,7 +18,7 @@ from tests.kit.crossings.features import BY_NAME  # noqa: E402
 from tests.kit.crossings.table import HOUSES_OF, IMPOSSIBLE, REFUSED, SHORT, TRIPLES, blow_of  # noqa: E402
 from tests.kit.houses import KINDS  # noqa: E402
 
-PAGE = ROOT / "docs" / "crossings.md"
+PAGE = ROOT / "tests" / "integration" / "crossings.md"
 LETTERS = {"node": "S", "workers": "W", "cluster": "C"}
 
 
@@ -59,7 +59,10 @@ def page() -> str:
         lines.append(f"| {name} | {houses(HOUSES_OF.get(name, KINDS))} | {summary(event.__doc__)}{also} |")
     lines += [f"| {name} | {houses(HOUSES_OF.get(name, KINDS))} | {what[0].upper()}{what[1:]}. |"
               for name, what in HARD.items()]  # fmt: skip
-    lines += ["", "Wrong clocks and full disks of single processes of a cluster are [other tests](history/faults.md)."]
+    lines += [
+        "",
+        "Wrong clocks and full disks of single processes of a cluster are [other tests](../../docs/history/faults.md).",
+    ]
     lines += ["", "| pair that does not run | why |", "|---|---|"]
     lines += [f"| {first}, {second} | {why} |" for (first, second), why in IMPOSSIBLE.items()]
     lines += [f"| {first}, {second} | refused with {code}, which a test checks |"

@@ -1,4 +1,4 @@
-"""The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes docs/compatibility.md.
+"""The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes tests/clients/results.md.
 
     python -m tests.clients.run [--only go,java] [--scenarios filter,iam] [--target node,cluster] [--no-prepare]
                                 [--jobs 3] [--output FILE]
@@ -168,7 +168,7 @@ def together(target: Target, clients: Sequence[Client], scenarios: Sequence[str]
 
 
 def page(seen: dict[str, Any]) -> str:
-    """docs/compatibility.md."""
+    """tests/clients/results.md."""
     dates = sorted(one["date"] for columns in seen.values() for one in columns.values())
     chosen = [client for client in CLIENTS if any(client.key in columns for columns in seen.values())]
     versions = {key: one["version"] for columns in seen.values() for key, one in columns.items()}
@@ -189,10 +189,10 @@ def page(seen: dict[str, Any]) -> str:
                 f"{TITLES[where].lower()}: {cell}" for where, cell in found.items()))  # fmt: skip
         rows.append(f"| {what} | {' | '.join(cells)} |")
     return "\n".join([
-        "# Compatibility with the official clients",
+        "# Results of `make test-clients`",
         "",
-        "`make test-clients` writes this page. Each client runs the scenarios on a server of its own, and all share a",
-        "cluster of three storage clusters. A cell holds for both unless it names them.",
+        "Each client runs the scenarios on a server of its own, and all share a cluster of three storage clusters. A cell holds",
+        "for both unless it names them.",
         "",
         f"Run with Python {platform.python_version()}"
         + (f", {dates[0]}: " if dates[0] == dates[-1] else f", {dates[0]} to {dates[-1]}: ")
@@ -202,7 +202,6 @@ def page(seen: dict[str, Any]) -> str:
         "",
         *(f"{number}. {note}" for number, note in enumerate(notes, 1)),
         "",
-        MORE,
     ])  # fmt: skip
 
 
@@ -216,30 +215,6 @@ def noted(notes: list[str], title: str, where: str, detail: str) -> str:
     return f" ({notes.index(line) + 1})"
 
 
-MORE = """\
-## Which comes first: a message, or the answer to its publish?
-
-Publishers are answered before anybody is given the messages of their commit, except with early delivery. A program that
-publishes and receives by one connection, as Node's client does against an emulator, reads the answer first. By two
-connections, or in threads, the client decides: 3 of 40 messages came first with the Python client.
-
-## How long a restart takes a client
-
-Node's client waits between attempts for a random part of a pause that grows from 100 ms by four to 60 s. After a
-restart of 2 s half of three waiting requests take longer than 13 s, after 10 s longer than 45 s, whatever the server
-does. The clients for Node and Go give a message up after 60 s, and the program has to publish it again; the Python
-client ends a stream that could not be opened for 60 s. To shorten the pauses in Node:
-
-```js
-const backoffSettings = {
-  initialRetryDelayMillis: 100, retryDelayMultiplier: 2, maxRetryDelayMillis: 1000,
-  initialRpcTimeoutMillis: 60000, rpcTimeoutMultiplier: 1, maxRpcTimeoutMillis: 60000, totalTimeoutMillis: 600000,
-};
-const topic = pubsub.topic('orders', { gaxOpts: { retry: { retryCodes: [14], backoffSettings } } });
-```
-"""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default="", help="keys of clients, with commas: " + ", ".join(c.key for c in CLIENTS))
@@ -247,7 +222,7 @@ def main() -> int:
     parser.add_argument("--target", default=",".join(TARGETS), help="node, cluster, or both with a comma")
     parser.add_argument("--no-prepare", action="store_true", help="download and build nothing")
     parser.add_argument("--jobs", type=int, default=3, help="clients that run at a time")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "compatibility.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "tests" / "clients" / "results.md")
     given = parser.parse_args()
     CACHE.mkdir(exist_ok=True)
     keys, names, targets = (
