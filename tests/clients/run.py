@@ -191,8 +191,8 @@ def page(seen: dict[str, Any]) -> str:
     return "\n".join([
         "# Results of `make test-clients`",
         "",
-        "Each client runs the scenarios on a server of its own, and all share a cluster of three storage clusters. A cell holds",
-        "for both unless it names them.",
+        "Each client runs the scenarios on a server of its own, and all share a cluster of three storage clusters. A",
+        "cell holds for both unless it names them.",
         "",
         f"Run with Python {platform.python_version()}"
         + (f", {dates[0]}: " if dates[0] == dates[-1] else f", {dates[0]} to {dates[-1]}: ")
