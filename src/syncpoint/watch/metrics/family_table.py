@@ -24,7 +24,7 @@ from syncpoint.watch.metrics import (
     service_families,
     subscription_families,
 )
-from syncpoint.watch.metrics.family import Family
+from syncpoint.watch.metrics.family import Family, MetricKind
 
 
 class Chapter(NamedTuple):
@@ -59,11 +59,12 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     for chapter in CHAPTERS:
-        yield f"## {chapter.title}\n| family | kind | meaning |\n|---|---|---|\n"
+        yield f"## {chapter.title}\n| family | meaning |\n|---|---|\n"
         for one in chapter.families:
             if not one.name.startswith("pubsub_"):  # Google's names have a table of their own
                 labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
-                yield f"| `{one.name}{labels}` | {one.kind} | {one.meaning} |\n"
+                histogram = "Histogram: " * (one.kind is MetricKind.HISTOGRAM)
+                yield f"| `{one.name}{labels}` | {histogram}{one.meaning} |\n"
         yield "\n"
 
 
