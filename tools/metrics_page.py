@@ -1,6 +1,6 @@
 """Write the families of metrics into docs/metrics.md.
 
-Usage: metrics_page.py (renew the page's tables) | metrics_page.py --check (exit code 1 when they differ).
+Usage: metrics_page.py (renew the page's lists) | metrics_page.py --check (exit code 1 when they differ).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ BEGIN, END = "<!-- families: written by `make metrics` -->\n", "<!-- end -->\n"
 
 
 def renewed(text: str) -> str:
-    """The page with the tables of today."""
+    """The page with the lists of today."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     if END not in rest:
-        raise SystemExit(f"{PAGE} has no place for the tables: a line {BEGIN!r} and a line {END!r}")
+        raise SystemExit(f"{PAGE} has no place for the lists: a line {BEGIN!r} and a line {END!r}")
     return f"{before}{BEGIN}{len(FAMILIES)} families.\n\n{page()}{END}{after}"
 
 

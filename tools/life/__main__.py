@@ -1,6 +1,6 @@
 """Follow one message through the running code, and write the files it passes into docs/life-of-a-message.md.
 
-Usage: tools/life (renew the page's tables) | tools/life --check (exit code 1 when they differ from the code).
+Usage: tools/life (renew the page's lists) | tools/life --check (exit code 1 when they differ from the code).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables as docs/life-of-a-message.md has them."""
+"""The lists as docs/life-of-a-message.md has them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,22 @@ def first_sentence(file: str) -> str:
     """What a file says of itself."""
     text = ast.get_docstring(ast.parse(Path(SOURCES, file + ".py").read_text())) or ""
     sentence = re.split(r"(?<=\.)\s", " ".join(text.partition("\n\n")[0].split()), maxsplit=1)[0]
-    return sentence.rstrip(".").replace("|", "\\|")
+    return sentence.rstrip(".")
 
 
-def node_table(rows: Rows, known: set[str]) -> str:
-    """One stretch of the life in a node; a file that is known from an earlier table is not explained again."""
-    lines = ["| file | entered by | contents |", "|---|---|---|"]
-    for file, row in rows.items():
-        lines.append(f"| `{file}` | `{row.function}` | {explained(file, known)} |")
-    return "\n".join([*lines, ""])
+def node_list(rows: Rows, known: set[str]) -> str:
+    """One stretch of the life in a node; a file that is known from an earlier list is not explained again."""
+    return "".join(f"- `{file}` (`{row.function}`){explained(file, known)}\n" for file, row in rows.items())
 
 
-def cluster_table(tables: dict[str, Rows], known: set[str]) -> str:
-    """What comes to it in a cluster, stretch by stretch."""
-    lines = ["| | process | file | entered by | contents |", "|---|---|---|---|---|"]
-    for name, rows in tables.items():
-        for file, row in rows.items():
-            lines.append(f"| {name} | {row.where} | `{file}` | `{row.function}` | {explained(file, known)} |")
-    return "\n".join([*lines, ""])
+def cluster_list(stretches: dict[str, Rows], known: set[str]) -> str:
+    """What comes to it in a cluster, stretch by stretch, with the process before each file."""
+    lines = []
+    for name, rows in stretches.items():
+        lines.append(f"**{name.capitalize()}**\n")
+        lines += [f"- {row.where}: `{file}` (`{row.function}`){explained(file, known)}" for file, row in rows.items()]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def explained(file: str, known: set[str]) -> str:
@@ -48,7 +46,7 @@ def explained(file: str, known: set[str]) -> str:
     if file in known:
         return ""
     known.add(file)
-    return first_sentence(file)
+    return f": {first_sentence(file)}"
 
 
 def too_long(ways: Mapping[str, Sized]) -> list[str]:
@@ -59,12 +57,12 @@ def too_long(ways: Mapping[str, Sized]) -> list[str]:
 
 
 def renewed(page: str, tables: dict[str, str]) -> str:
-    """The page with these tables in their places."""
+    """The page with these lists in their places."""
     for name, table in tables.items():
         before, begin, rest = page.partition(BEGIN.format(name))
         _, end, after = rest.partition(END)
         if not end:
-            raise SystemExit(f"{PAGE.name} has no place for the table {name!r}: a line {begin!r} and a line {END!r}")
+            raise SystemExit(f"{PAGE.name} has no place for the list {name!r}: a line {begin!r} and a line {END!r}")
         page = before + begin + table + end + after
     return page
 
@@ -78,8 +76,8 @@ def main(arguments: list[str]) -> int:
         return 1
     old = PAGE.read_text()
     known: set[str] = set()
-    tables = {name: node_table(rows, known) for name, rows in one.items()}
-    new = renewed(old, tables | {"cluster": cluster_table(between, known)})
+    tables = {name: node_list(rows, known) for name, rows in one.items()}
+    new = renewed(old, tables | {"cluster": cluster_list(between, known)})
     if "--check" not in arguments:
         PAGE.write_text(new)
     elif old != new:

@@ -13,7 +13,7 @@ from syncpoint.node.cluster.settings import ROLES
 from syncpoint.programs.cli.main import cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "glossary.md"
-ROWS = re.findall(r"^\| \*\*(.+?)\*\*(?:, (.+?))? \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+ROWS = re.findall(r"^- \*\*(.+?)\*\*(?:, (.+?))?: (.+)$", PAGE.read_text(), re.MULTILINE)
 WORDS = {word for first, other, _ in ROWS for word in (first, other) if word}
 
 NO_THINGS = {"analyze", "bench", "config", "dashboards", "iam", "keys", "limits", "server", "simulate"}
@@ -59,7 +59,7 @@ def test_a_reader_who_knows_pubsub_finds_its_words(word: str) -> None:
 def test_words_stand_once_and_in_their_order() -> None:
     firsts = [first.lower() for first, _, _ in ROWS]
     assert firsts == sorted(set(firsts))
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| **")]
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("- **")]
     assert len(rows) == len(ROWS), "a row that is not a word and its meaning"
 
 

@@ -30,7 +30,7 @@ def test_a_table_that_differs_is_put_in_its_place(monkeypatch: pytest.MonkeyPatc
     assert "<!-- deleted: written by `make life` -->\n| nothing |\n<!-- end -->\n" in new
     assert "<!-- cluster: written by `make life` -->\n<!-- end -->\n" in new
     assert new != text
-    with pytest.raises(SystemExit, match="no place for the table 'published'"):
+    with pytest.raises(SystemExit, match="no place for the list 'published'"):
         tool.renewed("# no tables", {"published": ""})
 
 

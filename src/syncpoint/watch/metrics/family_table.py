@@ -53,18 +53,18 @@ FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.fam
 
 
 def page() -> str:
-    """The tables of docs/metrics.md."""
+    """The lists of docs/metrics.md."""
     return "".join(_lines())
 
 
 def _lines() -> Iterator[str]:
     for chapter in CHAPTERS:
-        yield f"## {chapter.title}\n| family | meaning |\n|---|---|\n"
+        yield f"## {chapter.title}\n"
         for one in chapter.families:
             if not one.name.startswith("pubsub_"):  # Google's names have a table of their own
                 labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
-                histogram = "Histogram: " * (one.kind is MetricKind.HISTOGRAM)
-                yield f"| `{one.name}{labels}` | {histogram}{one.meaning} |\n"
+                histogram = "histogram. " * (one.kind is MetricKind.HISTOGRAM)
+                yield f"- `{one.name}{labels}`: {histogram}{one.meaning}\n"
         yield "\n"
 
 
