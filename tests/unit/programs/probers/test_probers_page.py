@@ -16,4 +16,4 @@ def test_the_page_is_as_the_tables_are() -> None:
         cells = f"{one.name} {one.title} | {', '.join(one.planes)} | {one.actions} | {limits} | {', '.join(one.wrong)}"
         assert f"| {cells} |" in lines
     for kind in Wrong:
-        assert any(line.startswith(f"| {kind} | ") for line in lines)
+        assert any(line.startswith(f"- **{kind}**: ") for line in lines)
