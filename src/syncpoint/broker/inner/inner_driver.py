@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from syncpoint.base.kernel.errors import BadAckId
 from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
 from syncpoint.base.runtime.tasks import Tasks, stop
@@ -31,7 +32,6 @@ from syncpoint.catalog.metadata.catalog import CatalogCopy
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
 
 TICK_S, REVIEW_S = 0.1, 1.0
-AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 60.0  # until a feed that could not be opened, or ended, is opened again
 IDS_A_TURN = 5_000  # ack ids reported at once: some milliseconds
 END_S = 5.0  # for what is under way when the process ends
 
@@ -205,7 +205,7 @@ class InnerSubscription(ABC, Generic[Config]):
         self.last_error = ""
         self.refused = False  # somebody's right to it is missing
         self.under_way = 0
-        self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
+        self._again_at, self._backoff = float("-inf"), Backoff(1.0, 60.0)  # until a feed is opened again
         self._for_feed: list[Reported] = []
         self._breaks_off = False  # something is refused or given back, and the feed has not been notified of it yet
         self._reports: deque[tuple[int, Callable[[], None]]] = deque()  # how many ack ids each has
@@ -285,7 +285,8 @@ class InnerSubscription(ABC, Generic[Config]):
             self.last_error = error.message
             self._later(now)
             return
-        self._again_s, self.last_error = AGAIN_FIRST_S, ""
+        self.last_error = ""
+        self._backoff.succeeded()
         self.perform(self.machine.tick(now))
 
     def _gone(self) -> None:
@@ -295,7 +296,7 @@ class InnerSubscription(ABC, Generic[Config]):
         self.perform(self.machine.stop())
 
     def _later(self, now: float) -> None:
-        self._again_at, self._again_s = now + self._again_s, min(AGAIN_MAX_S, 2 * self._again_s)
+        self._again_at = now + self._backoff.failed()
 
     def _close_feed(self) -> None:
         if self.feed is not None:

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.broker.subscribe.peers import Peer
 from syncpoint.wire.protobuf import methods
@@ -16,7 +17,7 @@ from syncpoint.wire.transport.network import AnyChannel, AnyStream, Network
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = (0.05, 1.0)  # before the next attempt: at first, and at most
+FLUSH_S = 0.05  # for what is left at the end
 
 
 class ServeLink:
@@ -52,17 +53,16 @@ class ServeLink:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        wait_s = AGAIN_S[0]
+        backoff = Backoff(0.05, 1.0)
         while True:
             channel = self._network.channel(self._address)
             try:
                 if await self._serve(channel):
-                    wait_s = AGAIN_S[0]
+                    backoff.succeeded()
             finally:
                 self._tasks.start(channel.close())
             self._peer.lost()
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, AGAIN_S[1])
+            await asyncio.sleep(backoff.failed())
 
     async def _serve(self, channel: AnyChannel) -> bool:
         """One stream, until it is over. True if it was of use: something was received on it, and it was the newest."""
@@ -107,7 +107,7 @@ class ServeLink:
     async def _flush(self, stream: AnyStream) -> None:
         """Send what is left, so that the other side learns of a farewell; it may be in no state to."""
         try:
-            async with asyncio.timeout(AGAIN_S[0]):
+            async with asyncio.timeout(FLUSH_S):
                 while self._outbox:
                     await stream.send(self._outbox.popleft())
                 await stream.end()

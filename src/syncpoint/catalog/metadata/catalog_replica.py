@@ -47,11 +47,10 @@ from syncpoint.catalog.metadata.records import (
     encode_changes,
     encode_record,
 )
-from syncpoint.catalog.metadata.store_client import DEADLINE_S, SharedStore, SharedWatch, read_all
+from syncpoint.catalog.metadata.store_client import DEADLINE_S, RETRY_S, SharedStore, SharedWatch, read_all
 
 BLOCK = 256  # incarnations drawn at once
 _LOW = BLOCK // 2
-_RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -238,11 +237,11 @@ class SharedCatalog:
             except StoreError as error:
                 log.info("the catalog cannot be read yet: %s", error)
                 whole = False
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
             except (ValueError, DecodeError):
                 log.exception("the catalog cannot be understood; the copy here stays as it was")
                 whole = False
-                await asyncio.sleep(10 * _RETRY_S)
+                await asyncio.sleep(10 * RETRY_S)
 
     def _take(self, event: Event) -> bool:
         """Take one commit over; False when one before it is missing."""
@@ -283,7 +282,7 @@ class SharedCatalog:
                 await self._draw()
             except StoreError as error:
                 log.info("no incarnations can be drawn yet: %s", error)
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
         self._drawing = False
 
 

@@ -20,6 +20,7 @@ from syncpoint.base.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.base.runtime.random import Random
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.catalog.metadata.contract import Indeterminate, StoreUnavailable
+from syncpoint.catalog.metadata.store_client import ATTEMPT_S
 from syncpoint.catalog.metadata.turns import Turns
 from syncpoint.wire.protobuf.messages import etcd as etcdpb
 from syncpoint.wire.transport.network import AnyChannel, AnyStream, Network
@@ -35,7 +36,6 @@ _READ_S = 1.5  # one attempt
 _WRITE_S = 1.5
 _PROBE_S = 1.0
 _PROBE_ANSWER_S = 1.5
-_PAUSE_S = 0.1
 _LEADER = (b"hasleader", b"true")  # a member that knows no leader says so at once
 
 # Said before anything is proposed to the cluster, so nothing was carried out.
@@ -117,7 +117,7 @@ class EtcdClient:
                     raise Indeterminate(f"etcd did not say whether it was done: {problem}") from error
                 else:
                     self._leave_after(at, error)
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(ATTEMPT_S)
                 continue
             return self._checked(getattr(etcdpb, answer).FromString(data))
 

@@ -17,11 +17,9 @@ from syncpoint.base.runtime.clock import Clock
 from syncpoint.catalog.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.catalog.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, EtcdRefused, is_old_token
 from syncpoint.catalog.metadata.lease import RENEWALS, KeptLease
-from syncpoint.catalog.metadata.store_client import DEADLINE_S
+from syncpoint.catalog.metadata.store_client import ATTEMPT_S, DEADLINE_S
 from syncpoint.wire.protobuf.messages import etcd as etcdpb
 from syncpoint.wire.transport.network import AnyStream
-
-_PAUSE_S = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +109,14 @@ class EtcdWatch:
             self._client.forget_token()
         else:
             self._client.leave(self._at)
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(ATTEMPT_S)
 
     async def _listed(self) -> int:
         while not self._closed.is_set():
             try:
                 return await self._newest()
             except StoreUnavailable:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(ATTEMPT_S)
         raise StoreUnavailable("the watch is closed")
 
     def _event(self, event: Any) -> Event:
@@ -156,7 +154,7 @@ class EtcdLease(KeptLease):
                 stream, at = await self._client.stream(KEEP_ALIVE)
             except (SyncpointError, StoreUnavailable) as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(ATTEMPT_S)
                 continue
             try:
                 while await self._renew(stream):
@@ -171,7 +169,7 @@ class EtcdLease(KeptLease):
                     self._client.leave(at)
             finally:
                 stream.cancel()
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(ATTEMPT_S)
 
     async def _renew(self, stream: AnyStream) -> bool:
         sent = self._clock.monotonic()

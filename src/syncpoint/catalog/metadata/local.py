@@ -30,9 +30,7 @@ from syncpoint.catalog.metadata.contract import (
 )
 from syncpoint.catalog.metadata.embedded import EmbeddedLease, EmbeddedStore
 from syncpoint.catalog.metadata.lease import RENEWALS
-from syncpoint.catalog.metadata.store_client import DEADLINE_S
-
-_RETRY_S = 0.1
+from syncpoint.catalog.metadata.store_client import ATTEMPT_S, DEADLINE_S
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +117,7 @@ class LocalWatch:
                 events = self._inner.poll()
             except StoreError as error:
                 log.info("a watch waits for its store: %s", error)
-                self._loop.call_later(_RETRY_S, self.wake)
+                self._loop.call_later(ATTEMPT_S, self.wake)
                 continue
             if events:
                 self._some.set()  # there may be more
@@ -255,6 +253,6 @@ class LocalShared:
             self.store.expire()
         except StoreError as error:
             log.info("leases that are over cannot be ended yet: %s", error)
-            self._timer = asyncio.get_running_loop().call_later(_RETRY_S, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(ATTEMPT_S, self._expire)
             return
         self._arm()

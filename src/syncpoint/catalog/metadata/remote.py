@@ -33,13 +33,12 @@ from syncpoint.catalog.metadata.contract import (
 )
 from syncpoint.catalog.metadata.lease import RENEWALS, KeptLease
 from syncpoint.catalog.metadata.service import STORE
-from syncpoint.catalog.metadata.store_client import DEADLINE_S
+from syncpoint.catalog.metadata.store_client import ATTEMPT_S, DEADLINE_S
 from syncpoint.catalog.metadata.turns import Turns
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.network import AnyChannel, AnyStream, Network
 
-_PAUSE_S = 0.1
 _READ_S = 2.0  # one attempt
 
 log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ async def _call(
             turns.silent()
             if writes and not isinstance(error, Unprocessed):
                 raise Indeterminate(f"the metadata store did not say whether it was done: {problem}") from error
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(ATTEMPT_S)
         else:
             turns.came()
             return method.response.FromString(data)
@@ -238,7 +237,7 @@ class RemoteWatch:
                 if not self._closed.is_set():
                     log.info("a watch is opened again: %s", error)
                     self._store.turns.silent()
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(ATTEMPT_S)
                 continue
             answer = internal.MetadataWatchResponse.FromString(data)
             if answer.resync:

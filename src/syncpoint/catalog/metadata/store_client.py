@@ -32,6 +32,8 @@ from syncpoint.catalog.metadata.contract import (
 )
 
 DEADLINE_S = 5.0
+ATTEMPT_S = 0.1  # between two attempts of one call
+RETRY_S = 0.2  # until whoever needs the store asks again after an error
 _T = TypeVar("_T")
 
 

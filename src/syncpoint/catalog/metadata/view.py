@@ -17,9 +17,8 @@ from syncpoint.base.model.cluster import ChainOwner, ChainRecord, Member
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.catalog.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.catalog.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
-from syncpoint.catalog.metadata.store_client import SharedStore, SharedWatch, read_all
+from syncpoint.catalog.metadata.store_client import RETRY_S, SharedStore, SharedWatch, read_all
 
-_RETRY_S = 0.2
 _V = TypeVar("_V")
 
 log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class View(Generic[_V]):
                     break
                 except StoreError as error:
                     log.info("metadata: %s cannot be listed yet: %s", self._prefix, error)
-                    await asyncio.sleep(_RETRY_S)
+                    await asyncio.sleep(RETRY_S)
 
     def _apply(self, events: list[Event]) -> None:
         changed = set()

@@ -22,13 +22,12 @@ from syncpoint.base.runtime.random import Random
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.catalog.metadata.contract import Compare, Indeterminate, KeyValue, Put, StoreError, unchanged
 from syncpoint.catalog.metadata.layout import MEMBERS
-from syncpoint.catalog.metadata.store_client import SharedLease, SharedStore
+from syncpoint.catalog.metadata.store_client import RETRY_S, SharedLease, SharedStore
 from syncpoint.catalog.metadata.view import View
 from syncpoint.cluster.control.peer_channels import Reach
 
 TTL_S = 4.0
 GRACE_S = 2.0  # a lease ends this much after its time at the latest, then it was renewed
-_RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,7 @@ class Membership:
                     f"{f' on host {holder.host}' if holder.host != self.me.host else ''} has it. "
                     "Stop that one, or give this one another name."
                 )
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)
 
     async def _is_over(self, holder: Member) -> bool:
         """Whether an earlier holder of the name is dead, whatever its lease says. An address that is refused here, or
@@ -172,7 +171,7 @@ class Membership:
                 await self._register()
             except (StoreError, ValueError) as error:  # ValueError: the new lease has ended already
                 log.info("%s cannot register yet: %s", self.me.name, error)
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
     def _supersede(self, by: Member) -> None:
         if not self.superseded.is_set():

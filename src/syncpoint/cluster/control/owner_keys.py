@@ -26,10 +26,8 @@ from syncpoint.catalog.metadata.contract import (
     unchanged,
 )
 from syncpoint.catalog.metadata.layout import EPOCHS, OWNERS
-from syncpoint.catalog.metadata.store_client import SharedLease, SharedStore
+from syncpoint.catalog.metadata.store_client import RETRY_S, SharedLease, SharedStore
 from syncpoint.cluster.control.membership import Membership
-
-RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.files import DiskFenced
 from syncpoint.base.runtime.tasks import Tasks, stop
 from syncpoint.catalog.metadata.contract import StoreError
-from syncpoint.catalog.metadata.store_client import SharedLease
+from syncpoint.catalog.metadata.store_client import RETRY_S, SharedLease
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.disk_sight import DiskSight
 from syncpoint.cluster.control.membership import Membership
-from syncpoint.cluster.control.owner_keys import RETRY_S, OwnerKeys
+from syncpoint.cluster.control.owner_keys import OwnerKeys
 from syncpoint.cluster.control.ownership_effects import (
     ClaimChain,
     CloseChain,

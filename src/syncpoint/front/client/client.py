@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.front.client.credentials import CallCredentials
 from syncpoint.front.client.traffic import Target
 from syncpoint.wire.protobuf import methods
@@ -34,8 +35,6 @@ SERVICES = {
     "EpochWriter": methods.EPOCH_WRITER,
 }
 PORT_DEFAULT = "8085"
-PAUSE_FIRST_S = 0.1
-PAUSE_MAX_S = 1.0
 
 
 class ClientCalls(Protocol):
@@ -142,13 +141,11 @@ class Client:
             host, port = parse_endpoint(self.endpoint)
             self._channel = Channel(host, port, tls=self.tls)
         end = time.monotonic() + self._patience_s
-        pause = PAUSE_FIRST_S
+        backoff = Backoff(0.1, 1.0)
         while True:
             try:
                 return await self._channel.unary(path, message, metadata=self.shown(), timeout=timeout_s)
             except SyncpointError as error:
-                if error.code is not Code.UNAVAILABLE or time.monotonic() + pause > end:
+                if error.code is not Code.UNAVAILABLE or time.monotonic() + backoff.pause_s > end:
                     raise
-            # Jitter, so that many waiting programs do not return in step.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, PAUSE_MAX_S)
+            await asyncio.sleep(backoff.failed(random.random))

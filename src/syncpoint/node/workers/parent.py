@@ -17,6 +17,7 @@ import socket
 import sys
 
 from syncpoint.base.model.errors import FailedPrecondition, Unavailable
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.clock import Clock, SystemClock
 from syncpoint.base.runtime.random import Random, SystemRandom
 from syncpoint.base.runtime.tasks import stop
@@ -38,7 +39,6 @@ STOP_S = 30.0
 LOOK_S = 0.5
 LOOK_LIFE_S = 0.05
 HUNG_S = 1.0  # without a membership, after having had one
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Parent:
 
     async def _keep(self, number: int) -> None:
         """Run a worker again and again."""
-        pause = PAUSE_FIRST_S
+        backoff = Backoff(0.1, 5.0)
         while not self._stopping.is_set():
             began = self.clock.monotonic()
             code = await self._run(number)
@@ -158,9 +158,10 @@ class Parent:
             self._ready[number].clear()
             if self._stopping.is_set():
                 return
-            pause = PAUSE_FIRST_S if self.clock.monotonic() - began > PAUSE_MAX_S else min(2 * pause, PAUSE_MAX_S)
+            if self.clock.monotonic() - began > backoff.most_s:
+                backoff.succeeded()
             log.warning("%s ended with code %d: it is started again", worker_name(number), code)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(backoff.failed())
 
     async def _run(self, number: int) -> int:
         process = await asyncio.create_subprocess_exec(

@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.flow_starts import FlowStart, begin_at, starts
 from syncpoint.programs.federation.link_query import LinkQuery
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 TOPICS_S = 5.0
-AGAIN_FIRST_S = 1.0
-AGAIN_MAX_S = 60.0
 TOGETHER = 2  # each starts a Python of its own, which must be up in ten seconds
 ALONE_MAX = 8  # queries of single flows of one link that many share; the others wait
 UNKNOWN_MAX = 2  # failures of a shared query in a row, of which nobody can say whose they are
@@ -59,7 +58,7 @@ class _Running:
     leaving: LinkQuery | None = None
     error: str = ""
     again_at: float = 0.0
-    pause_s: float = AGAIN_FIRST_S
+    backoff: Backoff = field(default_factory=lambda: Backoff(1.0, 60.0))
     paused: bool = False
 
 
@@ -129,7 +128,8 @@ class FederationJob:
             self._unknown.pop(query.name, None)
         for one in members:
             if one.place is query:
-                one.error, one.pause_s = "", AGAIN_FIRST_S
+                one.error = ""
+                one.backoff.succeeded()
                 # One with a gap that was accepted stays until a batch has recorded it.
                 if query.only is not None and (bool(query.last) if query.lenient else not self._for_itself(one)):
                     self._leave(query, one)  # it joins the others; or, the gap being recorded, the next one stops it
@@ -150,7 +150,7 @@ class FederationJob:
         self._drop(query)
         for name in members:
             one = self.running[name]
-            one.place, one.again_at = None, now + one.pause_s
+            one.place, one.again_at = None, now + one.backoff.pause_s
             if name in suspects or not suspects or len(members) == 1:
                 self._failed(one, text, now, alone=one.alone)
 
@@ -168,8 +168,7 @@ class FederationJob:
 
     def _failed(self, one: _Running, error: str, now: float, *, alone: bool = True) -> None:
         log.error("flow %s: %s", one.flow.name, error)
-        one.error, one.again_at, one.alone = error, now + one.pause_s, alone
-        one.pause_s = min(one.pause_s * 2, AGAIN_MAX_S)
+        one.error, one.again_at, one.alone = error, now + one.backoff.failed(), alone
 
     def _hold(self, one: _Running, wanted: bool, now: float) -> None:
         """Pause or resume a flow: it ends behind what it has committed, and goes on from there."""
@@ -179,7 +178,8 @@ class FederationJob:
             self._leave(one.place, one)
         if wanted != one.paused:
             log.info("flow %s is %s", one.flow.name, "paused" if wanted else "resumed")
-            one.error, one.again_at, one.pause_s = "", now, AGAIN_FIRST_S
+            one.error, one.again_at = "", now
+            one.backoff.succeeded()
         one.paused = wanted
 
     # -- flows that begin ------------------------------------------------------------------------------------------

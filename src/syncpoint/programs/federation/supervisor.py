@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow, absent_topics
 from syncpoint.programs.federation.metrics import Metrics
 from syncpoint.programs.federation.run_summary import RunSummary
@@ -29,7 +30,6 @@ from syncpoint.programs.federation.streams.stream_reports import with_reports
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
 ASKED_MAX = 15  # of flows that have not begun, in one look
-PAUSE_MAX_S = 30.0
 GIVE_UP_S = 30.0  # a flow that fails and has copied nothing, a server that is silent for so long, is not waited for
 DEATHS_MAX = 3
 
@@ -63,7 +63,7 @@ class Supervisor:
         self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())
         self._topics_at = -TOPICS_S
         self._asked_max: int | None = ASKED_MAX
-        self._pause_s, self._not_before = 1.0, 0.0
+        self._backoff, self._not_before = Backoff(1.0, 30.0), 0.0
         self._started_at: float | None = None  # when Spark was started, until a flow has copied something
         self._expected = False  # the job should be running
         self._failing: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when that fails
@@ -192,16 +192,16 @@ class Supervisor:
             self._expected = False
             self._deaths += 1
             self._said = replace(self._said, failures=self._said.failures + 1)
-            self._not_before = now + self._pause_s
-            log.warning("the job on Spark has ended; it is started again in %.0f s", self._pause_s)
-            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+            log.warning("the job on Spark has ended; it is started again in %.0f s", self._backoff.pause_s)
+            self._not_before = now + self._backoff.failed()
 
     def _notice_life(self, now: float) -> None:
         if self._deaths and any(flow.batches for flow in self.state.flows().values()):
             self._deaths = 0
         if self._started_at is not None and any(flow.batches for flow in self.state.flows().values()):
             self._said = replace(self._said, woke_s=round(now - self._started_at, 1))
-            self._started_at, self._pause_s = None, 1.0
+            self._started_at = None
+            self._backoff.succeeded()
 
     def _resize(self, wanted: int, now: float) -> None:
         starting = bool(wanted) and not self.spark.job
@@ -213,8 +213,7 @@ class Supervisor:
         except SyncpointError as error:
             log.error("%s", error.message)
             self._spark_fails = (self._spark_fails[0] if self._spark_fails else now, error.message)
-            self._not_before = now + self._pause_s
-            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+            self._not_before = now + self._backoff.failed()
             return
         self._spark_fails = None
         self._expected = bool(wanted)
