@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhausted
+from syncpoint.base.model.spans import OffsetRange
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.broker.pipeline.reading_positions import Extent, comes_before
@@ -28,14 +29,6 @@ NAME_CHARACTERS_MAX = 255
 CURSORS_MAX = 1000  # of one topic: each is asked about every entry that might be deleted
 LOST_MAX = 100
 _NS = 1_000_000_000
-
-
-class OffsetRange(NamedTuple):
-    """Messages [begin, end) of a source."""
-
-    source: int
-    begin: int
-    end: int
 
 
 class CursorLimits(NamedTuple):

@@ -14,10 +14,11 @@ from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unimplemented
 from syncpoint.base.model.names import parse_project
+from syncpoint.base.model.spans import OffsetRange
 from syncpoint.base.rules import pubsub_filter
 from syncpoint.base.runtime.tasks import outcome_of
 from syncpoint.broker.pipeline import columns, reading_positions
-from syncpoint.broker.pipeline.cursors import CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
+from syncpoint.broker.pipeline.cursors import CursorLimits, Cursors, ReaderCursor, passed
 from syncpoint.broker.pipeline.ended_sources import EndedSources
 from syncpoint.broker.pipeline.exclusive_readers import ExclusiveReaders, acknowledge, check_generation
 from syncpoint.broker.pipeline.mean_sizes import MeanSizes

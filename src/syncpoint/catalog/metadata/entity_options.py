@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from syncpoint.base.model.errors import ResourceExhausted
+from syncpoint.base.model.spans import joined
 
 LANES_MAX = 255
 """Lanes of one subscription at a time, those included that a change for new messages has stopped."""
@@ -208,12 +209,7 @@ def without_drained(options: SubscriptionOptions, drained: Collection[int]) -> S
     gone = {number for number in stopped_lanes(options) if number in drained}
     if not gone:
         return options
-    runs: list[tuple[int, int]] = []
-    for begin, end in sorted([*options.drained, *((number, number + 1) for number in gone)]):
-        if runs and begin <= runs[-1][1]:
-            runs[-1] = runs[-1][0], max(end, runs[-1][1])
-        else:
-            runs.append((begin, end))
+    runs = joined([*options.drained, *((number, number + 1) for number in gone)])
     rest = (lane for lane in options.lanes if lane.number not in gone)
     return _with_lanes(options, rest)._replace(drained=tuple(runs[-DRAINED_MAX:]))
 

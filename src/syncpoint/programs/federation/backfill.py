@@ -13,9 +13,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.spans import OffsetRange, joined
 from syncpoint.programs.federation.flow_options import access, reading, writing
 from syncpoint.programs.federation.flow_plan import Flow
 from syncpoint.programs.federation.servers import Servers
@@ -27,22 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Span(NamedTuple):
-    """Offsets [begin, end) of a source."""
-
-    source: int
-    begin: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
     """`ranges`: what is to be read, one of each source; `present`: what of it is at the target already; `link`: the
     name of the record of what this run stores.
     """
 
-    ranges: tuple[Span, ...]
-    present: tuple[Span, ...]
+    ranges: tuple[OffsetRange, ...]
+    present: tuple[OffsetRange, ...]
     link: str
 
     @property
@@ -57,8 +50,8 @@ def queries_of(flow: Flow) -> str:
 
 
 def missing(
-    link: Any, positions: Any, wanted: Iterable[Span], mapped: Mapping[int, Sequence[Span]]
-) -> tuple[list[Span], list[Span]]:
+    link: Any, positions: Any, wanted: Iterable[OffsetRange], mapped: Mapping[int, Sequence[OffsetRange]]
+) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """Of what is wanted: the ranges that are not the flow's to come, and what of these is at the target already.
     `link`: the flow as its target knows it; `positions`: of the source; `mapped`: by source, what the target says it
     has, from the flow (up to its end) and from backfills alike.
@@ -77,7 +70,7 @@ def missing(
             end = min(end, known.end)
             # An epoch that is decided may not be in the map yet: what lies behind all that is there counts as copied.
             behind = min(known.end, max([one.end for one in found] + [base.get(span.source, known.begin)]))
-            found.append(Span(span.source, behind, known.end))
+            found.append(OffsetRange(span.source, behind, known.end))
         elif span.source > newest.get(chains.get(span.source, 0), -1):
             continue  # the flow has not come to it yet, and will
         there, begin = merged(found), span.begin
@@ -88,25 +81,18 @@ def missing(
             if one.begin < end <= one.end:
                 end = one.begin
         if begin < end:
-            ranges.append(Span(span.source, begin, end))
+            ranges.append(OffsetRange(span.source, begin, end))
             present += [part for one in there if (part := _within(one, begin, end)) is not None]
     return ranges, present
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
     """The same offsets of one source, in order, without overlap."""
-    found: list[Span] = []
-    for one in sorted(spans):
-        if one.begin >= one.end:
-            continue
-        if found and one.begin <= found[-1].end:
-            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
-        else:
-            found.append(one)
-    return found
+    found = [one for one in spans if one.begin < one.end]
+    return [OffsetRange(found[0].source, *one) for one in joined(one[1:] for one in found)]
 
 
-def _within(span: Span, begin: int, end: int) -> Span | None:
+def _within(span: OffsetRange, begin: int, end: int) -> OffsetRange | None:
     cut = span._replace(begin=max(span.begin, begin), end=min(span.end, end))
     return cut if cut.begin < cut.end else None
 
@@ -190,7 +176,7 @@ class Backfill:
         found = self.servers.call(self.flow.link.target, "EpochWriter.ListLinks", request).links
         return found[0] if found else None
 
-    def _wanted(self, begin: str, end: str) -> list[Span]:
+    def _wanted(self, begin: str, end: str) -> list[OffsetRange]:
         """The range by sources. Raises `InvalidArgument`, and what calls raise."""
         from pyspark_pubsub.errors import CallError, DataLossError, OptionError
         from pyspark_pubsub.options import READ, Options
@@ -211,7 +197,7 @@ class Backfill:
             latest = position.kind == LATEST
             found.append({one.number: one.end if latest else one.start for one in listing.sources})
         begins, ends = found
-        spans = [Span(source, begins[source], ends.get(source, begins[source])) for source in begins]
+        spans = [OffsetRange(source, begins[source], ends.get(source, begins[source])) for source in begins]
         return [one for one in spans if one.begin < one.end]
 
     def _fence(self) -> None:
@@ -220,7 +206,7 @@ class Backfill:
         request.topic = self.flow.target_topic
         self.servers.call(self.flow.link.target, "EpochWriter.CommitEpoch", request)
 
-    def _mapped(self, link: str, span: Span) -> Iterator[Span]:
+    def _mapped(self, link: str, span: OffsetRange) -> Iterator[OffsetRange]:
         """What the target has of a range, by the record of a link."""
         at = span.begin
         while at < span.end:
@@ -228,11 +214,11 @@ class Backfill:
             answer = self.servers.call(self.flow.link.target, "EpochWriter.MapOffsets", request)
             for one in answer.mappings:
                 part = getattr(one, "from")
-                yield Span(span.source, part.begin, part.end)
+                yield OffsetRange(span.source, part.begin, part.end)
             at = answer.next_offset
 
 
-def _without(frame: DataFrame, present: Sequence[Span], spark: SparkSession) -> DataFrame:
+def _without(frame: DataFrame, present: Sequence[OffsetRange], spark: SparkSession) -> DataFrame:
     """The rows that are not at the target, in their order: Spark keeps what is there as a table beside each task."""
     if not present:
         return frame

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhausted
-from syncpoint.broker.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
+from syncpoint.base.model.spans import OffsetRange
+from syncpoint.broker.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, ReaderCursor, passed
 from syncpoint.broker.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.broker.publish.facts.source import Source, SourceTable
 from syncpoint.catalog.metadata.records import CatalogChange, Topic

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from syncpoint.base.model.spans import joined
 from syncpoint.base.runtime.file_content import overwrite_file, read_file, replace_file
 from syncpoint.base.runtime.files import Files
 from syncpoint.log.storage.checksum import checked_content, checked_json
@@ -88,24 +89,12 @@ def contains(spans: Iterable[Span], number: int) -> bool:
 
 def add_span(spans: Iterable[Span], new: Span) -> list[Span]:
     """Sorted spans with `new` among them, neighbours joined."""
-    merged: list[Span] = []
-    for first, last in sorted([*spans, new]):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
+    return joined([*spans, new], 1)
 
 
 def to_spans(numbers: Iterable[int]) -> list[Span]:
     """Whole numbers as spans."""
-    spans: list[Span] = []
-    for number in sorted(numbers):
-        if spans and number <= spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], number)
-        else:
-            spans.append((number, number))
-    return spans
+    return joined(((number, number) for number in numbers), 1)
 
 
 def merge_marks(many: Iterable[Marks]) -> Marks:
