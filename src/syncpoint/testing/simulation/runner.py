@@ -214,6 +214,7 @@ CLUSTER_WANTED = frozenset(
         "keys are rotated",
         "rules change for all",
         "rules change for what is new",
+        "the metadata are restored",
         "what earlier rules were for is let go of",
         "a publish succeeds after a failure",
         "a transaction of unknown outcome was applied",

@@ -21,6 +21,7 @@ from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
 from syncpoint.testing.simulation.redriven import RedrivenLetters
 from syncpoint.testing.simulation.repeated import RepeatedIds
+from syncpoint.testing.simulation.restored import RestoredMetadata
 from syncpoint.testing.simulation.ruled import RULED, Ruled
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
@@ -71,6 +72,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.repeated = RepeatedIds(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
         self.acted = ActedChanges(sim, seed) if seed % 4 == 3 else None
+        self.restored = RestoredMetadata(sim, seed) if seed % 8 == 1 else None
         self.consumed = None
         if consumed:
             kind = FORWARDED if seed % 3 else PULLED
@@ -114,7 +116,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             self.start(self.consumed.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
-        living.append(self.start(self._late()))
+        changing = [self.start(self._late())]
         if self.ruled is not None:
             living.append(self.start(self.ruled.live(lambda: self.publishing)))
         if self.repeated is not None:
@@ -124,14 +126,17 @@ class ClusterRun(SimRun[SimulatedCluster]):
         if self.acted is not None:
             living.append(self.start(self.acted.live(lambda: self.publishing)))
         if self.random.random() < 0.4:
-            living.append(self.start(self._recreate()))
+            changing.append(self.start(self._recreate()))
         if sim.settings.sealing_key_file is not None:
-            living.append(self.start(self._rotate()))
+            changing.append(self.start(self._rotate()))
         longer = 20 * self.random.random() if self.random.random() < 0.1 else 0.0
         await self.faults.go_wrong(4 + 6 * self.random.random() + longer)
         self.faults.heal()
+        if self.restored is not None:
+            await self.within(changing, 90)
+            await self.restored.live()
         self.healed()
-        await self.within(living, 90)
+        await self.within([*living, *changing], 90)
         complaints = await self.drain(DRAIN_S)
         if not complaints:
             self.quiescing = True
