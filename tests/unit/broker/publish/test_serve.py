@@ -191,6 +191,32 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
 
 
 @simulated
+async def test_a_source_is_done_only_once_its_acknowledgements_are_persisted(harness: ChainHarness) -> None:
+    """A later owner that does not find them would have nobody who reads what they are about."""
+    harness.assign(1)
+    first = await harness.subscribed()
+    await first.publish("a")
+    one = await Subscriber(first, 11).attached()
+    (source,) = one.granted
+    assert await one.read_all() == ["a"]
+    harness.assign(1)
+    await asyncio.sleep(0.1)
+    assert one.sources[source].sealed
+    grants = first.host.chains[1].holders.grants
+    first.paused = True
+    acknowledging = asyncio.get_running_loop().create_task(one.ack(source, (0, 1)))
+    await asyncio.sleep(2)
+    other = await Subscriber(first, 12).attached()
+    assert source in other.sources
+    assert source in grants.open_sources(SUB_NUMBER)
+    first.paused = False
+    await acknowledging
+    await asyncio.sleep(2)
+    assert source not in grants.open_sources(SUB_NUMBER)
+    assert source not in (await Subscriber(first, 13).attached()).sources
+
+
+@simulated
 async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(harness: ChainHarness) -> None:
     process = await harness.subscribed()
     await process.publish("a")

@@ -121,3 +121,13 @@ def test_only_so_many_batches_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert recent.known(1, 1) is None
     assert recent.known(1, 4) is not None
     assert len(list(recent.kept())) == 3
+
+
+def test_a_batch_that_was_noted_again_outlives_its_first_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup, "BATCHES_MAX", 3)
+    recent = RecentBatches(FactLog(lambda *entry: None), SourceTable(10**12, 3))
+    for batch, first_offset in ((1, 0), (2, 1), (1, 2), (3, 3), (4, 4)):
+        recent.note(BatchFact(1, batch, 5, first_offset, 1))
+    assert recent.known(1, 1) == BatchFact(1, 1, 5, 2, 1)
+    assert recent.known(1, 2) is None
+    assert recent.known(1, 3) is not None
