@@ -23,7 +23,7 @@ from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import processes
 from syncpoint.programs.cli.offered import Offered, offered_options
-from syncpoint.programs.cli.output import print_json, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.local import LocalCluster
@@ -297,8 +297,7 @@ def status(form: str, watch: bool, **place: Any) -> None:
 
 def _show(view: dict[str, Any], form: str) -> int:
     """Print what was found; 1 when something is wrong."""
-    if form == "json":
-        print_json(view)
+    if print_answer(form, view):
         return 1 if view["problems"] else 0
     fields = ("name", "state", "pid", "address", "region", "version", "doing")
     headings = ["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "VERSION", "DOING"]

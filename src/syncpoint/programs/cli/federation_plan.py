@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.federation_file import file_argument, load_file
-from syncpoint.programs.cli.output import print_json, print_table, said
+from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ def plan(settings: Settings, file: Path) -> None:
         servers.able(links)
         flows = servers.flows(links)
     absent = [f"{task}: {why}" for task, why in absent_topics(links, flows).items()]
-    if settings.format == "json":
-        shown = [link_dict(link) for link in links], [flow_dict(flow) for flow in flows]
-        print_json({"links": shown[0], "flows": shown[1], "absent": absent})
+    shown = [link_dict(link) for link in links], [flow_dict(flow) for flow in flows]
+    if print_answer(settings.format, {"links": shown[0], "flows": shown[1], "absent": absent}):
         return
     print_table(
         ["LINK", "PATTERN", "FROM", "TO", "PROJECT", "TOPICS", "ORIGINS", "CHANGES"],

@@ -504,7 +504,8 @@ def test_a_subscription_forwards_and_forwards_no_more(server, run):
     run("subscriptions", "create", "onwards", "--topic", "orders", "--forward-to", "archive")
     asked = server.request("Admin.UpdateSubscriptionOptions")
     assert (asked.options.forward_to, list(asked.update_mask.paths)) == ("projects/p/topics/archive", ["forward_to"])
-    server.calls.clear()
-    assert run("subscriptions", "update", "onwards", "--clear-forward").exit_code == 0
-    asked = server.request("Admin.UpdateSubscriptionOptions")
-    assert (asked.options.forward_to, list(asked.update_mask.paths)) == ("", ["forward_to"])
+    for cleared in (["--clear-forward"], ["--forward-to", ""]):
+        server.calls.clear()
+        assert run("subscriptions", "update", "onwards", *cleared).exit_code == 0
+        asked = server.request("Admin.UpdateSubscriptionOptions")
+        assert (asked.options.forward_to, list(asked.update_mask.paths)) == ("", ["forward_to"])
