@@ -1,7 +1,7 @@
 """Between two clusters of real processes whose owners of chains are killed: every message once, in order.
 
 A query of its own reads a subscription that it has to itself, and what it has read is acknowledged. The job of a
-federation runs six tasks with steps.
+federation runs six tasks with steps, and a topic that both have.
 """
 
 import time
@@ -19,9 +19,10 @@ from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.spec import load
 from syncpoint.programs.federation.state import StateFolder
 from syncpoint.testing.rigs.etcd import why_not
+from syncpoint.testing.rigs.log_oracle import Message, disordered
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import pubsub
-from tests.spark.federation_kit import Site, job_in_thread
+from tests.spark.federation_kit import PROJECT, Site, awaited, job_in_thread, name_of, running_job
 from tests.spark.patterns_kit import PatternTasks
 from tests.spark.spark_harness import SUBSCRIBER, Topic
 
@@ -130,5 +131,55 @@ def test_patterns_between_two_clusters_do_to_each_message_what_they_say_while_ow
     for task, verdict in tasks.outcomes():
         assert verdict.exact, (task, verdict)
         assert verdict.published >= tasks.published
+    for site in sites.values():
+        site.close()
+
+
+@pytest.mark.timeout(900)
+def test_both_clusters_have_the_union_once_and_nothing_goes_round_while_owners_are_killed(spark, clusters, tmp_path):
+    sites = {name: Site(name, server) for name, (_, server) in zip("ab", clusters, strict=True)}
+    topic, count = name_of("union"), 0
+    content = {
+        "version": 1,
+        "clusters": {name: {"endpoint": site.server.endpoint} for name, site in sites.items()},
+        "namespaces": {PROJECT: {"clusters": list(sites), "topics": ["union"]}},
+        "runtime": {"max_rows": 100},
+    }
+    for site in sites.values():
+        site.topic("union")
+
+    def publish() -> None:
+        nonlocal count
+        for site in sites.values():
+            site.publish(topic, range(count, count + 100))
+        count += 100
+
+    publish()
+    with running_job(spark, content, tmp_path) as running:
+        logs: dict[str, list[Message]] = {}
+
+        def there() -> bool:
+            logs.update((name, site.log(topic)) for name, site in sites.items())
+            return all(len(log) >= 2 * count for log in logs.values())
+
+        awaited(there, f"the first are everywhere; {running.state.flows()}", 400)
+        for cluster, _ in clusters:
+            publish()
+            cluster.kill("publish-forwarder-1")
+            publish()
+            cluster.start("publish-forwarder-1")
+            awaited(there, f"{2 * count} messages everywhere; {running.state.flows()}", 400)
+        # What is published last is copied behind whatever a loop would have copied.
+        publish()
+        awaited(there, f"the last ones are everywhere; {running.state.flows()}", 400)
+    originals = {one.message_id: one for log in logs.values() for one in log if not one.origin}
+    assert len(originals) == 2 * count
+    for name, log in logs.items():
+        assert sorted(one.message_id for one in log) == sorted(originals), name
+        assert all(one.content == originals[one.message_id].content for one in log)
+        for publisher, other in logs.items():
+            mine, theirs = ([one for one in found if one.attributes["from"] == publisher] for found in (log, other))
+            assert {one.origin for one in mine} == {"" if publisher == name else publisher}
+            assert not disordered(theirs, mine), (name, publisher)
     for site in sites.values():
         site.close()
