@@ -380,6 +380,7 @@ class ProxyProcess(Process):
         self.stopped = True
         self.proxy.drain()
         await self.proxy.stop()
+        await self.proxy.transformer.close()
         await self.view.close()
         await self.peers.close()
 

@@ -28,8 +28,8 @@ from syncpoint.broker.publish.keep.upkeep import LogUpkeep
 from syncpoint.log.storage.disk.maintenance import DiskMaintainer
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment
-from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.node.solo.node import Node
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub

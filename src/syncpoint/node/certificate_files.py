@@ -125,3 +125,13 @@ class CertificateFiles:
 def reason_of(error: ssl.SSLError | OSError | InvalidArgument) -> str:
     """The reason in words."""
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+
+
+def readable(key: str, path: Path) -> str:
+    """The path of a file that can be read. Raises `InvalidArgument` naming `key`, the setting that named it."""
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise InvalidArgument(key, f"{path} cannot be read: {error.strerror}") from None
+    return str(path)

@@ -1,6 +1,6 @@
 """What the port for clients answers over HTTP/1.1: the methods as REST, and other pages of the server.
 
-Place: one for every process with such a port: a node, a worker, a proxy.
+Place: under `client_port`.
 """
 
 from __future__ import annotations

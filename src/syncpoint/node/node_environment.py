@@ -59,15 +59,21 @@ def freeze_memory() -> None:
 
 
 @dataclass(frozen=True)
-class NodeEnvironment(Environment):
-    """See the module. `keep_memory` is called before the start and `freeze_memory` after it; `push_sender`: what posts
-    instead of HTTP.
+class ProcessEnvironment(Environment):
+    """What any process that serves is handed. `freeze_memory` is called after the start; `push_sender`: what posts to
+    push endpoints, instead of HTTP.
     """
+
+    apart: ChildProcesses = field(default_factory=ChildProcesses)
+    freeze_memory: Callable[[], None] = freeze_memory
+    push_sender: Sender | None = None
+
+
+@dataclass(frozen=True)
+class NodeEnvironment(ProcessEnvironment):
+    """See the module. `keep_memory` is called before the start."""
 
     make_locks: Callable[[], Locks] = FolderLocks
     open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata
-    apart: ChildProcesses = field(default_factory=ChildProcesses)
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
-    freeze_memory: Callable[[], None] = freeze_memory
-    push_sender: Sender | None = None

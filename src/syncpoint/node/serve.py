@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import shlex
-import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
-
-import uvloop
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.private_files import keep_private
 from syncpoint.log.storage.errors import DisksMissing
-from syncpoint.node.process import Node
+from syncpoint.node.running import log_to_stderr, run_until_signal, serve_until
 from syncpoint.node.settings import ServeSettings
+from syncpoint.node.solo.node import Node
 
 if TYPE_CHECKING:
     from syncpoint.node.workers.parent import Parent
@@ -29,10 +27,10 @@ FAILED, PORT_TAKEN = 1, 2
 def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoint: None) -> int:
     """Serve until SIGTERM or SIGINT; returns 0, FAILED or PORT_TAKEN. Prints `syncpoint ready on HOST:PORT` once it
     answers, and passes the address to `announce`."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     try:
         keep_private(*settings.disk_folders)
-        uvloop.run(_serve(settings, announce))
+        run_until_signal(partial(_serve, settings, announce))
     except DisksMissing as error:
         print(f"syncpoint cannot start: {error.message}{ways_out(error, settings)}", file=sys.stderr)
         return FAILED
@@ -70,16 +68,14 @@ def _in_words(error: OSError, settings: ServeSettings) -> str:
     return str(error)
 
 
-async def _serve(settings: ServeSettings, announce: Callable[[str], None]) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+async def _serve(settings: ServeSettings, announce: Callable[[str], None], stopping: asyncio.Event) -> None:
     node = _node(settings)
-    await node.start()
-    announce(node.endpoint)
-    print(f"syncpoint ready on {node.endpoint}", flush=True)
-    await stopping.wait()
-    await node.stop()
+
+    def ready() -> None:
+        announce(node.endpoint)
+        print(f"syncpoint ready on {node.endpoint}", flush=True)
+
+    await serve_until(stopping, node, ready)
 
 
 def _node(settings: ServeSettings) -> Node | Parent:

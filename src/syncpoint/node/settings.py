@@ -1,4 +1,4 @@
-"""Settings of a server process: values a user chooses. The parts they are turned into are made in `node/process.py`."""
+"""Settings of a server process: values a user chooses, which `solo` and `workers` turn into parts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +8,20 @@ from syncpoint.broker.export.buckets import Place
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.watch.metrics.otlp_export import MetricsExportSettings
 from syncpoint.wire.transport.limits import TransportLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a process is given for those that call it from outside; see `ServeSettings`."""
+
+    host: str
+    auth: Path | None
+    host_names: tuple[str, ...]
+    models: tuple[tuple[str, str], ...]
+    buckets: tuple[tuple[str, Place], ...]
+    push_networks: tuple[str, ...]
+    push_issuer: str
+    transport_limits: TransportLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +56,17 @@ class ServeSettings:
     @property
     def disk_folders(self) -> tuple[Path, ...]:
         return self.disks or (self.data / "disk-1",)
+
+    @property
+    def clients(self) -> ClientSettings:
+        """What the port for clients is given."""
+        return ClientSettings(
+            self.host,
+            self.auth,
+            self.host_names,
+            self.models,
+            self.buckets,
+            self.push_networks,
+            self.push_issuer,
+            self.transport_limits,
+        )

@@ -6,17 +6,14 @@ Place: run by `syncpoint monitor`. It asks nobody who he is: its address should 
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
 import sqlite3
-import sys
+from functools import partial
 from pathlib import Path
-
-import uvloop
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.clock import SystemClock
 from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.node.running import log_to_stderr, run_until_signal
 from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
 from syncpoint.watch.monitor.monitor_driver import FILE, Monitor
 from syncpoint.watch.monitor.monitor_settings import MonitorSettings
@@ -29,14 +26,11 @@ from syncpoint.wire.transport.server import serve
 
 def run(settings: MonitorSettings, data: Path, listen: str) -> None:
     """Until SIGTERM or SIGINT. Raises `SyncpointError`, `OSError`."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    uvloop.run(_run(settings, data, listen))
+    log_to_stderr()
+    run_until_signal(partial(_serve, settings, data, listen))
 
 
-async def _run(settings: MonitorSettings, data: Path, listen: str) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+async def _serve(settings: MonitorSettings, data: Path, listen: str, stopping: asyncio.Event) -> None:
     monitor = Monitor(settings, data, lambda: once_each(pages(settings)), SystemClock(), SystemRandom())
     try:
         await monitor.start()

@@ -172,7 +172,6 @@ class Proxy:
         await self.streams.close()
         await self.publisher.close()
         await self.relay.close()
-        await self.transformer.close()
         await self.route_client.stop()
         await self._rules.close()
         self.detector.close()

@@ -11,11 +11,8 @@ from pathlib import Path
 
 from syncpoint.base.model.cluster import ChainRecord, DiskPlace
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.base.runtime.child_processes import ChildProcesses
-from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.machine import network_of_machine
-from syncpoint.broker.push.push_driver import Sender
 from syncpoint.catalog.metadata.etcd import open_etcd
 from syncpoint.catalog.metadata.remote import open_remote
 from syncpoint.catalog.metadata.store_client import SharedStore
@@ -23,7 +20,7 @@ from syncpoint.log.diskserver.remote_files import DiskAddress, RemoteFiles
 from syncpoint.node.cluster.etcd_tls import EtcdNetwork
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
-from syncpoint.node.node_environment import freeze_memory
+from syncpoint.node.node_environment import ProcessEnvironment
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import Network, TcpNetwork, split_address
 from syncpoint.wire.transport.unsent import Unsent
@@ -33,11 +30,10 @@ AddressOf = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
-class ClusterEnvironment(Environment):
+class ClusterEnvironment(ProcessEnvironment):
     """`host` names the machine, `machine` distinguishes it from others (see `runtime.machine`)."""
 
     network: Network = field(default_factory=TcpNetwork)
-    apart: ChildProcesses = field(default_factory=ChildProcesses)
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
     one_server: bool = False  # its processes are the workers of one server, which show their metrics together
@@ -46,8 +42,6 @@ class ClusterEnvironment(Environment):
     unsent: Unsent = field(
         default_factory=lambda: Unsent(TransportLimits().unsent_total_bytes)
     )  # of all servers of the process
-    freeze_memory: Callable[[], None] = freeze_memory  # after the start
-    push_sender: Sender | None = None  # what posts to push endpoints, instead of HTTP
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 

@@ -34,10 +34,10 @@ from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
 from syncpoint.node.cluster.own_publishing import publish_by_proxy
-from syncpoint.node.cluster.process_monitor import ProcessMonitor
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
 
 
 class ClusterContext:
@@ -50,7 +50,7 @@ class ClusterContext:
         self._access_file: AccessFile | None = None
         self.opened: list[str] = []  # further listeners of this process: HOST:PORT
         self.metrics: MetricsText  # once the roles are started
-        self.monitor = ProcessMonitor(self)
+        self.monitor: MonitorAdmin  # made by `process`
         self.tracer = tracer_of(settings.tracing, process.name, syncpoint.__version__, self.clock, self.random)
         self.member = Member(
             process.name,
@@ -70,6 +70,11 @@ class ClusterContext:
             host=environment.host,
             network=environment.machine,
         )
+
+    @property
+    def name(self) -> str:
+        """What this process is called."""
+        return self.process.name
 
     async def join(self) -> None:
         """Read what there is. Raises `FailedPrecondition` for settings or a certificate that do not fit, and the

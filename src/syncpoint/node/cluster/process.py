@@ -1,8 +1,6 @@
-"""One process of a cluster, put together from its settings and its roles.
+"""One process of a cluster, or a worker: its roles, what they have in common, and how it meets the other processes.
 
-Order of start: metadata and what is known there, the roles' parts, the listener, membership (from now on others may
-call), and last what needs membership: owning chains, routing, serving clients. Order of stop: the other way round, so
-that whoever could still call this process has been asked not to.
+Order: see `node.process`. Members may call once the listener for them is open and this process is registered.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from syncpoint.base.kernel.memory import keep_freed_memory
@@ -20,15 +19,21 @@ from syncpoint.cluster.control.peer_channels import process_methods
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.own_load import OwnCalls, OwnLoad
-from syncpoint.node.cluster.process_metrics import ProcessMetrics
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.reported import reported_settings, settings_digest
+from syncpoint.node.cluster.role_metrics import measured_roles, other_workers
 from syncpoint.node.cluster.router_role import RouterRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.node.cluster.tls import tls_of
+from syncpoint.node.cluster.watching import WatchingProcess
+from syncpoint.node.process import Process, Role
+from syncpoint.node.process_metrics import ProcessMetrics
+from syncpoint.wire.protobuf import methods as rpc
+from syncpoint.wire.protobuf.messages import internal
+from syncpoint.wire.protobuf.serving import served
 from syncpoint.wire.transport.calls import Methods
 from syncpoint.wire.transport.network import Listening, TcpNetwork, address_called, split_address
 
@@ -39,29 +44,13 @@ RENEWED_S = 30.0  # what is under way on a connection that is made anew may take
 SAME_S = 30.0  # how often a load that stays the same is written: what arrives late of an older one does not stand
 
 
-class Role(Protocol):
-    """One thing a process does."""
+class ClusterRole(Role, Protocol):
+    """One thing a process of a cluster does, and what others see of it."""
 
     disk_address: str
 
-    async def start(self) -> None:
-        """Make the parts; others cannot call yet."""
-        ...
-
     def methods(self) -> Methods:
         """What others may call."""
-        ...
-
-    async def on_joined(self) -> None:
-        """This process is a member now."""
-        ...
-
-    async def drain(self) -> None:
-        """No new work; the listener drains next."""
-        ...
-
-    async def stop(self) -> None:
-        """Let go of everything."""
         ...
 
     def status(self) -> dict[str, Any]:
@@ -73,7 +62,7 @@ class Role(Protocol):
         ...
 
 
-ROLES: dict[str, Callable[[ClusterContext], Role]] = {
+ROLES: dict[str, Callable[[ClusterContext], ClusterRole]] = {
     "storage": StorageRole,
     "publish-forwarder": PublishRole,
     "subscribe-forwarder": SubscribeRole,
@@ -82,7 +71,7 @@ ROLES: dict[str, Callable[[ClusterContext], Role]] = {
 }
 
 
-class ClusterProcess:
+class ClusterProcess(Process[ClusterRole]):
     """A started process. `address` is where others call it, `public_address` where clients call a proxy."""
 
     def __init__(
@@ -91,7 +80,9 @@ class ClusterProcess:
         self.settings, self.process = settings, process
         self.environment = environment or ClusterEnvironment.of(tls_of(settings, process.name))
         self.common = ClusterContext(settings, process, self.environment)
-        self.roles = {name: ROLES[name](self.common) for name in process.roles}
+        self.monitor = WatchingProcess(self.common)
+        self.common.monitor = self.monitor.admin
+        super().__init__(self.common, {name: ROLES[name](self.common) for name in process.roles})
         self.listening: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._own_load = OwnLoad(measures=self.environment.measures_itself)
@@ -105,42 +96,53 @@ class ClusterProcess:
             )
             self.environment.tls.shown.on_removed = self._check_certificates
             self.environment.tls.shown.start()
-        await self.common.join()
-        for role in self.roles.values():
-            await role.start()
-        methods: Methods = dict(process_methods(self.status))
-        for role in self.roles.values():
-            methods = {**methods, **role.methods()}
-        self.metrics = ProcessMetrics(self, methods)
-        methods = {**methods, **self.metrics.methods(), **self.common.monitor.methods(methods)}
-        host, port = split_address(self.process.listen)
-        self.methods = methods
-        self.listening = await self.environment.network.serve(methods, host, port)
-        await self.common.register(self.address, self.disk_address)
-        for role in self.roles.values():
-            await role.on_joined()
-        self.common.recording.start()
-        await self.metrics.start()
-        self.common.opened += self.metrics.listeners()
-        await self.common.monitor.start(self.metrics.exposition, self.metrics.members.unserved_s)
-        self._reporting = asyncio.get_running_loop().create_task(self._report())
-        self.environment.freeze_memory()
+        await super().start()
 
-    async def stop(self) -> None:
-        """Hand over, drain, close."""
+    def measured(self) -> ProcessMetrics:
+        """What its roles have, and what members may call."""
+        self.methods: Methods = dict(process_methods(self.status))
+        for role in self.roles.values():
+            self.methods = {**self.methods, **role.methods()}
+        measured, self._members = measured_roles(self.common, self.roles, self.methods, self)
+        return ProcessMetrics(
+            self.common,
+            self.process.name,
+            self.process.roles,
+            measured,
+            self.settings.metrics_export,
+            self.process.metrics,
+            partial(other_workers, self.common) if self.environment.one_server else None,
+        )
+
+    async def meet(self) -> None:
+        """Listen for members, and become one."""
+        asked = served({rpc.PROCESS.GetMetrics: self._show_metrics})
+        self.methods = {**self.methods, **asked, **self.monitor.methods(self.methods)}
+        host, port = split_address(self.process.listen)
+        self.listening = await self.environment.network.serve(self.methods, host, port)
+        await self.common.register(self.address, self.disk_address)
+
+    async def watch(self) -> None:
+        """Over all processes, if it is this one that does, and report what this one carries."""
+        self.common.opened += self.metrics.listeners()
+        await self.monitor.start(self.metrics.exposition, self._members.unserved_s)
+        self._reporting = asyncio.get_running_loop().create_task(self._report())
+
+    async def unwatch(self) -> None:
+        """Report no more."""
         if self._reporting is not None:
             self._reporting.cancel()
-            await self.common.monitor.stop()
-            await self.metrics.stop()
-        for role in reversed(list(self.roles.values())):
-            await role.drain()
-        await self.common.recording.stop()
+        await self.monitor.stop()
+
+    async def part(self) -> None:
+        """Leave, and answer members until their calls have ended."""
         await self.common.leave()
         if self.listening is not None:
             await self.listening.drain(self.environment.drain_s)
-        for role in reversed(list(self.roles.values())):
-            await role.stop()
-        await self.common.close()
+
+    async def stop(self) -> None:
+        """Hand over, drain, close."""
+        await super().stop()
         if self.environment.tls is not None:
             await self.environment.tls.shown.stop()
 
@@ -167,7 +169,7 @@ class ClusterProcess:
     @property
     def public_address(self) -> str:
         proxy = self.roles.get("proxy")
-        return proxy.public_address if isinstance(proxy, ProxyRole) else ""
+        return proxy.port.address if isinstance(proxy, ProxyRole) else ""
 
     def status(self) -> dict[str, Any]:
         """What an operator wants to know of this process, by role."""
@@ -184,6 +186,9 @@ class ClusterProcess:
             "roles": {name: role.status() for name, role in self.roles.items()},
         }
 
+    async def _show_metrics(self, asked: internal.MetricsRequest) -> internal.MetricsResponse:
+        return internal.MetricsResponse(text=await self.metrics.exposition.text())
+
     async def _check_certificates(self) -> None:
         """An authority is trusted no more: connections that others made, and ours, are made anew."""
         assert self.environment.tls is not None
@@ -198,7 +203,7 @@ class ClusterProcess:
     def _tables(self) -> list[Methods]:
         """Methods that this process answers."""
         proxy = self.roles.get("proxy")
-        return [self.methods, *([proxy.client_methods] if isinstance(proxy, ProxyRole) else [])]
+        return [self.methods, *([proxy.port.methods] if isinstance(proxy, ProxyRole) else [])]
 
     async def _report(self) -> None:
         """Notify the routers what this process carries, every two seconds; nobody waits for it."""

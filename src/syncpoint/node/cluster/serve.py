@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
+from functools import partial
 from pathlib import Path
-
-import uvloop
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.private_files import keep_private
@@ -16,6 +14,7 @@ from syncpoint.cluster.control.membership import Membership
 from syncpoint.node.cluster.logs import Bounded
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.node.running import log_to_stderr, run_until_signal
 
 START_FAILED = 1
 NAME_LOST = 3
@@ -28,14 +27,14 @@ class NameLost(Exception):
 
 def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file: Path | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. What is wrong stands on standard error then, in one line."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     for handler in logging.getLogger().handlers:
         handler.addFilter(Bounded())
     name_process(process.name)
     watching = [settings.monitor.data] if settings.monitor and settings.monitor.process == process.name else []
     try:
         keep_private(*process.disks.values(), *watching)
-        uvloop.run(_serve(settings, process, ready_file))
+        run_until_signal(partial(_serve, settings, process, ready_file))
     except NameLost as error:
         print(f"{process.name} ends: {error}", file=sys.stderr)
         return NAME_LOST
@@ -59,10 +58,9 @@ def name_process(name: str) -> None:
         Path("/proc/self/comm").write_text(name[:15])
 
 
-async def _serve(settings: ClusterSettings, process: ProcessSettings, ready_file: Path | None) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+async def _serve(
+    settings: ClusterSettings, process: ProcessSettings, ready_file: Path | None, stopping: asyncio.Event
+) -> None:
     settings.check_files(process.roles)
     node = ClusterProcess(settings, process)
     await node.start()

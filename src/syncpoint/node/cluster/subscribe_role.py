@@ -119,7 +119,6 @@ class SubscribeRole:
         self.gatherer.close()
         if self.forwarder.work is not None:
             await self.forwarder.work.stop()
-        self._context.environment.apart.close()
         self._publishing.cancel()
 
     def status(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TLS between the processes of a cluster, and at the listener of a proxy: files of `cluster.yaml` as contexts.
+"""TLS between the processes of a cluster: files of `cluster.yaml` as contexts.
 
 Place: made by `cluster_environment`, asked by `context` when a process joins.
 Promise: with `tls` in the file nothing between processes goes in the clear, and (unless `client_certificates: false`)
@@ -13,13 +13,11 @@ import socket
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from syncpoint.base.model.cluster import Member
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.node.certificate_files import CertificateFiles
-from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings, TlsFiles
-from syncpoint.node.public_tls import PublicTls
+from syncpoint.node.certificate_files import CertificateFiles, readable
+from syncpoint.node.cluster.settings import ClusterSettings, TlsFiles
 from syncpoint.wire.transport.frames import PREFACE
 from syncpoint.wire.transport.network import split_address
 
@@ -49,19 +47,19 @@ class Tls:
         return self.shown.following(self._server)
 
     def _client(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=_readable("tls.ca", self.files.ca))
+        context = ssl.create_default_context(cafile=readable("tls.ca", self.files.ca))
         self._show(context)
         return context
 
     def _server(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=_readable("tls.ca", self.files.ca))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=readable("tls.ca", self.files.ca))
         context.verify_mode = ssl.CERT_REQUIRED if self.files.client_certificates else ssl.CERT_NONE
         self._show(context)
         return context
 
     def _show(self, context: ssl.SSLContext) -> None:
-        _readable("tls.certificate", self.files.certificate)
-        _readable("tls.key", self.files.key)
+        readable("tls.certificate", self.files.certificate)
+        readable("tls.key", self.files.key)
         try:
             context.load_cert_chain(self.files.certificate, self.files.key)
         except ssl.SSLError as error:
@@ -102,18 +100,6 @@ def operator_tls(settings: ClusterSettings) -> Tls | None:
         if files.certificate.exists() and files.key.exists():
             return Tls(files)
     raise InvalidArgument("tls.certificate", "no process's certificate is on this machine; a command needs one, too")
-
-
-def public_tls(process: ProcessSettings, *, optional: bool = False) -> PublicTls | None:
-    """What a proxy shows its clients; None: plain TCP. `optional`: clients may come without a certificate, too. Raises
-    `InvalidArgument`."""
-    if process.tls_cert is None or process.tls_key is None:
-        return None
-    for key, path in (("tls_cert", process.tls_cert), ("tls_key", process.tls_key)):
-        _readable(key, path)
-    if process.tls_client_ca is not None:
-        _readable("tls_client_ca", process.tls_client_ca)
-    return PublicTls(process.tls_cert, process.tls_key, process.tls_client_ca, optional=optional)
 
 
 async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None:
@@ -191,12 +177,3 @@ def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str | Non
         if not ends:
             return
     raise ssl.SSLError("the handshake does not end")
-
-
-def _readable(key: str, path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        raise InvalidArgument(key, f"{path} cannot be read: {error.strerror}") from None
-    return str(path)

@@ -7,13 +7,10 @@ it can be called, and ends, draining, at SIGTERM or when the parent is gone (its
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
 import ssl
 import sys
 from dataclasses import dataclass
-
-import uvloop
+from functools import partial
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.private_files import keep_private
@@ -21,6 +18,7 @@ from syncpoint.catalog.metadata.contract import StoreError
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.serve import name_process
+from syncpoint.node.running import log_to_stderr, run_until_signal, serve_until
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan
 from syncpoint.wire.transport.calls import Methods
@@ -53,13 +51,11 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     BEGIN_AGAIN: on a busy machine the parent did not answer in time.
     """
     process = plan.process(number)
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(process.name)
     name_process(process.name)
     try:
         keep_private()
-        uvloop.run(_serve(number, plan, secret))
+        run_until_signal(partial(_serve, number, plan, secret))
     except (SyncpointError, OSError) as error:
         print(f"{process.name} cannot run: {error}", file=sys.stderr)
         return 1
@@ -69,11 +65,8 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     return 0
 
 
-async def _serve(number: int, plan: Plan, secret: bytes) -> None:
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stopping.set)
-    await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
+async def _serve(number: int, plan: Plan, secret: bytes, stopping: asyncio.Event) -> None:
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
     environment = WorkerEnvironment(
         network=TcpNetwork(secret=secret),
         drain_s=plan.serve.drain_s,
@@ -82,10 +75,7 @@ async def _serve(number: int, plan: Plan, secret: bytes) -> None:
         ),
     )
     process = ClusterProcess(plan.cluster(), plan.process(number), environment)
-    await process.start()
-    print("ready", flush=True)
-    await stopping.wait()
-    await process.stop()
+    await serve_until(stopping, process, lambda: print("ready", flush=True))
 
 
 class _Parent(asyncio.Protocol):

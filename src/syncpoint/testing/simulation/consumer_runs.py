@@ -27,8 +27,9 @@ from syncpoint.broker.publish.commit import commit
 from syncpoint.broker.publish.facts.message_ids import PUBLISHED
 from syncpoint.broker.publish.intake import firing
 from syncpoint.front.api import exports, options_admin
-from syncpoint.node import process
-from syncpoint.node.process import Node
+from syncpoint.node import client_port
+from syncpoint.node.solo import log_role
+from syncpoint.node.solo.node import Node
 from syncpoint.testing.rigs.history import MessageIdentity, Outcome, Publish, seal
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
@@ -79,7 +80,7 @@ class ConsumingNode(SimulatedNode):
         self.settings = replace(self.settings, buckets=((BUCKET, place_of(str(self.ends.bucket))),))
 
     def equip(self, node: Node) -> None:
-        forwards, buckets = node.consumption.forwards.driver, node.consumption.exports.buckets
+        forwards, buckets = node.clients.port.consumption.forwards, node.clients.port.consumption.buckets
         forwards.forwarding = replace(forwards.forwarding, publish=self.ends.forwarding(forwards.forwarding.publish))
         buckets.blocking = self.ends.storing(buckets.blocking)
 
@@ -178,9 +179,9 @@ class ConsumerRun(SimRun[ConsumingNode]):
             stack.enter_context(patched(exports, _MAX_DURATION_S=(1, 600)))
             stack.enter_context(patched(options_admin, DUPLICATE_WINDOW_SECONDS_MIN=1))
             stack.enter_context(patched(firing, TURN_MESSAGES=2))
-            stack.enter_context(patched(process, ChainPipelines=WatchedPipelines))
+            stack.enter_context(patched(log_role, ChainPipelines=WatchedPipelines))
             # Nobody calls over HTTP/1.1.
-            stack.enter_context(patched(process, console_pages=lambda *_: [], client_http=lambda *_, **__: None))
+            stack.enter_context(patched(client_port, console_pages=lambda *_: [], client_http=lambda *_, **__: None))
             if self.full:
                 stack.enter_context(patched(commit, ENTRY_MESSAGES_MAX=2))
             yield
@@ -263,7 +264,7 @@ class ConsumerRun(SimRun[ConsumingNode]):
         sim = self.sim
         if not sim.serving:
             return [f"the node does not serve: {sim.refusal!r}"]
-        status = sim.life.node.store.status()
+        status = sim.life.node.log.store.status()
         found = [f"disk {disk.path} is {disk.state}: {disk.reason}" for disk in status.disks if disk.state != "ok"]
         if status.under_replicated or status.failure:
             found.append(f"{status.under_replicated} entries are on too few disks {status.failure}")

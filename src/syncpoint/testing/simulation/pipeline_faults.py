@@ -65,7 +65,7 @@ class PipelineFaults(DiskFaults):
         sim = self._node
         if not sim.serving or sim.shape.disks == 1:
             return False
-        disks = sim.life.node.store.status().disks
+        disks = sim.life.node.log.store.status().disks
         return all(disk.state == "ok" for disk in disks)
 
     def _starting(self, server: SimDiskServer) -> Heal:

@@ -66,21 +66,22 @@ class PipelineRun(JobsRun[SimulatedNode]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def writers(self) -> list[EpochWriter]:
-        return [self.sim.life.node.pipelines.writer] if self.sim.serving else []
+        return [self.sim.life.node.log.pipelines.writer] if self.sim.serving else []
 
     def unfinished(self) -> list[str]:
         sim = self.sim
         if not sim.serving:
             return [f"the node does not serve: {sim.refusal!r}"]
         node = sim.life.node
-        status = node.store.status()
+        status = node.log.store.status()
         found = super().unfinished()
         if status.under_replicated or status.failure:
             found.append(f"{status.under_replicated} entries are on too few disks {status.failure}")
         found += [f"disk {disk.path} is {disk.state}: {disk.reason}" for disk in status.disks if disk.state != "ok"]
-        record = node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
-        left = unacknowledged(node.publish, record) if record is not None else 0
+        record = node.log.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
+        left = unacknowledged(node.log.publish, record) if record is not None else 0
         found += [f"{left} messages are not acknowledged"] if left else []
         if self.quiescing:
-            found += self.staged() + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
+            found += self.staged()
+            found += [f"the node {text}" for text in stored_for_nobody(node.log.store, node.log.publish)]
         return found

@@ -23,8 +23,8 @@ from syncpoint.log.diskserver.remote_disk import DiskAddress
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.metadata import open_metadata
 from syncpoint.node.node_environment import NodeEnvironment
-from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.node.solo.node import Node
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
@@ -89,14 +89,14 @@ class NodeLife:
             sim.coverage.sometimes("a node does not start at once")
             sim.does_not_start(error)
             return
-        guard = node.upkeep.rounds.guard
-        node.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        guard = node.deliveries.upkeep.rounds.guard
+        node.deliveries.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         sim.equip(node)
-        found = node.store.recovered
+        found = node.log.store.recovered
         sim.coverage.sometimes("a tail is cut at recovery", found.cut)
         sim.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
         self.node, self.up = node, True
-        sim.note(f"the node is up: log {node.store.log_counter}, cut {len(found.cut)}")
+        sim.note(f"the node is up: log {node.log.store.log_counter}, cut {len(found.cut)}")
 
     def _open_metadata(self, path: Path, clock: Clock, random: Random) -> SqliteStore:
         store = open_metadata(path, clock, random)
@@ -205,17 +205,22 @@ class SimulatedNode(SimulatedJobs):
     def serving(self) -> bool:
         """Whether the node is up and takes what is written."""
         life = self.life
-        return life.process.alive and life.up and life.node.publish.commit.failed is None
+        return life.process.alive and life.up and life.node.log.publish.commit.failed is None
 
     async def supervise(self) -> None:
         """A node whose log has failed is restarted, as an operator would."""
         while True:
             await asyncio.sleep(0.5)
             life = self.life
-            if life.process.alive and life.up and not life.process.hung and life.node.publish.commit.failed is not None:
+            if (
+                life.process.alive
+                and life.up
+                and not life.process.hung
+                and life.node.log.publish.commit.failed is not None
+            ):
                 self.coverage.sometimes("a log fails")
                 self.note(
-                    f"the log has failed: {type(life.node.publish.commit.failed).__name__}; the node is restarted"
+                    f"the log has failed: {type(life.node.log.publish.commit.failed).__name__}; the node is restarted"
                 )
                 self.crash()
                 self.loop.call_later(0.3 * self.random.random(), self.again)

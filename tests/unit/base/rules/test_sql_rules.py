@@ -274,7 +274,7 @@ def test_the_page_has_the_table_of_properties() -> None:
 
 def test_a_server_without_rules_does_not_load_the_parser() -> None:
     """It takes an eighth of a second, which every start would take longer."""
-    servers = "syncpoint.programs.cli.main, syncpoint.node.process, syncpoint.node.cluster.process"
+    servers = "syncpoint.programs.cli.main, syncpoint.node.solo.node, syncpoint.node.cluster.process"
     code = f"import sys, {servers}; print('lark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]

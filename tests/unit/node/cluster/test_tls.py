@@ -14,7 +14,8 @@ from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Syn
 from syncpoint.cluster.control.peer_channels import process_methods
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
-from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
+from syncpoint.node.cluster.tls import Tls, operator_tls, tls_of, welcome
+from syncpoint.node.public_tls import public_tls
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.transport.calls import Methods, Unary
 from syncpoint.wire.transport.network import AnyChannel, TcpNetwork, join_address, split_address

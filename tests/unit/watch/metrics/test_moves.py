@@ -23,8 +23,8 @@ from syncpoint.broker.subscribe.delivery_counts import SubscriptionCounts
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.log.storage.quorum import AckRule
-from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.node.solo.node import Node
 from syncpoint.watch.metrics import federation_families, prober_families
 from syncpoint.watch.metrics.call_families import ListenerRoom
 from syncpoint.watch.metrics.family import QuickCollector, Samples
@@ -224,7 +224,7 @@ async def checked_and_transformed(client: Client) -> None:
 def counted(node: Node) -> SubscriptionCounts:
     record = node.control.catalog.subscription(SUB)
     assert record is not None
-    return node.subscribe.counts.of_subscription(record.incarnation)
+    return node.deliveries.forwarder.counts.of_subscription(record.incarnation)
 
 
 def more(owner: Any, *names: str) -> None:
@@ -244,15 +244,15 @@ class Behind:
 
 def troubled(node: Node) -> Behind:
     """A chain whose store is in trouble."""
-    found = node.store.status()
+    found = node.log.store.status()
     (disk,) = found.disks
     disk = replace(disk, state="failed", lacking_segments=2, unreadable=3, queued_bytes=4, position=0, pool_segments=99)
     worse = replace(
         found, full=True, too_few=True, under_replicated=9, appended=found.persisted + 5, segments=99, disks=(disk,),
         log_counter=found.log_counter + 1, room_bytes=1, sources=77, cache_bytes=1,
     )  # fmt: skip
-    store = Behind(node.store, status=lambda: worse, earlier_logs=5, uncovered_logs=4)
-    return Behind(node.publish, store=store, commit=Behind(node.publish.commit, failed=OSError()))
+    store = Behind(node.log.store, status=lambda: worse, earlier_logs=5, uncovered_logs=4)
+    return Behind(node.log.publish, store=store, commit=Behind(node.log.publish.commit, failed=OSError()))
 
 
 class Broken(QuickCollector):
@@ -290,13 +290,13 @@ def seen_before(room: LogRoom) -> LogRoom:
 
 def rooms_by_hand(node: Node) -> list[Any]:
     """Collectors over parts that no node of this test has, or whose numbers cannot be set."""
-    stats = dict.fromkeys(node.server.stats, 5)  # type: ignore[attr-defined]
+    stats = dict.fromkeys(node.clients.port.listening.stats, 5)  # type: ignore[attr-defined]
     gate = SimpleNamespace(unauthenticated=1, invalid=2, denied=3, over_quota=4, sessions=5)
-    pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
+    pushes, exports = node.clients.port.consumption.pushes, node.clients.port.consumption.exports
     pushed = {"pushed_subscriptions": 3, "pushes_paused": 2, "pushes_under_way": 1}
     push = Behind(pushes, totals=lambda: pushed, refused_now=1)
     export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2}, refused_now=2)
-    forward = Behind(node.consumption.forwards.driver, refused_now=3)
+    forward = Behind(node.clients.port.consumption.forwards, refused_now=3)
     role_rooms = [
         StatusRoom("role", families, lambda keys=keys: dict.fromkeys(keys, 5))  # type: ignore[misc]
         for families in (PROXY, GATHERING, ROUTER, MITIGATION)
@@ -307,7 +307,7 @@ def rooms_by_hand(node: Node) -> list[Any]:
     gathered = GatheredText(SimpleNamespace(), lambda: {"worker-2": ""}, nobody)  # type: ignore[arg-type]
     gathered._unanswered["worker-2"] += 1
     away = MetricsExportSettings("http://127.0.0.1:9")
-    exported = OtlpMetrics(away, node.metrics.exposition, "node", "1", node.clock)
+    exported = OtlpMetrics(away, node.metrics.exposition, "node", "1", node.common.clock)
     exported._exports[FAILED] += 1
     return [
         *role_rooms,
@@ -319,9 +319,9 @@ def rooms_by_hand(node: Node) -> list[Any]:
         exported,
         ListenerRoom({"another": lambda: stats}),
         seen_before(LogRoom(lambda: {7: troubled(node)}, count(0, 100).__next__)),  # type: ignore[dict-item, return-value]
-        RiskRoom(lambda: {8: at_risk(node)}, node.clock),
-        RiskRoom(lambda: {9: at_risk(node)}, node.clock, entries_max=-1),
-        RiskRoom(lambda: {10: without_one(node)}, node.clock),
+        RiskRoom(lambda: {8: at_risk(node)}, node.common.clock),
+        RiskRoom(lambda: {9: at_risk(node)}, node.common.clock, entries_max=-1),
+        RiskRoom(lambda: {10: without_one(node)}, node.common.clock),
         AccessRoom(gate),  # type: ignore[arg-type]
         ConsumptionRoom(push, export, forward),  # type: ignore[arg-type]
         Broken(),
@@ -330,17 +330,17 @@ def rooms_by_hand(node: Node) -> list[Any]:
 
 def at_risk(node: Node) -> WatchedChain:
     """Its one disk, with which all that is stored goes."""
-    return WatchedChain(node.publish, ["d"], FailureDomains([PlacedDisk("d", "d")], [PlacedProcess("p")]), "p")
+    return WatchedChain(node.log.publish, ["d"], FailureDomains([PlacedDisk("d", "d")], [PlacedProcess("p")]), "p")
 
 
 def without_one(node: Node) -> WatchedChain:
     """A chain of three disks, of which one is away."""
-    found = node.store.holdings()
+    found = node.log.store.holdings()
     two, three = frozenset((0, 1)), frozenset((0, 1, 2))
     fragment = found.fragments[-1]._replace(rule=AckRule.single(3), known=three, named=three)
     found = found._replace(answering=two, live=two, returning=three - two, fragments=[fragment])
     disks = [PlacedDisk(name, name) for name in "def"]
-    forwarder: Any = Behind(node.publish, store=Behind(node.store, holdings=lambda: found))
+    forwarder: Any = Behind(node.log.publish, store=Behind(node.log.store, holdings=lambda: found))
     return WatchedChain(forwarder, list("def"), FailureDomains(disks, [PlacedProcess("p")]), "p")
 
 
@@ -355,28 +355,28 @@ def two_zones() -> ClusterView:
 
 def by_hand(node: Node) -> None:
     """What takes hours or faults, by the numbers that rooms keep of it."""
-    counts = node.store.counts
+    counts = node.log.store.counts
     more(
         counts, "cache_hits", "cache_misses", "checkpoints", "collect_steps", "judged_entries", "removed_segments",
         "copied_entries", "copied_bytes", "refused_full",
     )  # fmt: skip
-    (disk,) = node.store.disk_counts
+    (disk,) = node.log.store.disk_counts
     more(disk, "failures", "damaged", "healed")
     more(counted(node), "expired_leases", "dead_letters", "dead_letters_failed", "run_out")
-    admission = node.publish.admission
+    admission = node.log.publish.admission
     more(admission, "refused")
     more(admission.counts, "unknown")
     more(admission.system, "messages", "bytes")
-    node.publish.ledgers.passed_over += 1
-    more(node.subscribe.guard, "failures")
-    more(node.attendant, "moved")
-    pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
+    node.log.publish.ledgers.passed_over += 1
+    more(node.deliveries.forwarder.guard, "failures")
+    more(node.clients.port.attendant, "moved")
+    pushes, exports = node.clients.port.consumption.pushes, node.clients.port.consumption.exports
     more(pushes, "acknowledged", "refused")
     pushes.latency.note(0.1)
     more(exports, "stored_files", "failed_writes")
-    assert node.chain.firing is not None
-    node.chain.firing._fired += 1
-    (recorded,) = node.recorder.topics.values()
+    assert node.log.chain.firing is not None
+    node.log.chain.firing._fired += 1
+    (recorded,) = node.common.recorder.topics.values()
     recorded.held.append({"runs": []})  # nobody is told, so it waits
     node.metrics.exposition.collectors += rooms_by_hand(node)
 

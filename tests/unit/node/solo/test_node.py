@@ -20,8 +20,8 @@ from syncpoint.base.runtime.step_workers import ManualWorkers
 from syncpoint.log.storage.errors import DisksMissing
 from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.node_environment import NodeEnvironment
-from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.node.solo.node import Node
 from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
@@ -113,16 +113,16 @@ class NodeHarness:
     async def crash(self) -> None:
         """kill -9, and all that was in memory is gone; then a start."""
         self.workers.clear()
-        for task in self.node.host.rounds.tasks:
+        for task in self.node.log.host.rounds.tasks:
             task.cancel()
-        self.node.metadata.close()
+        self.node.common.metadata.close()
         self.files.kill()
         await self.start()
 
     async def close(self) -> None:
         self._pump.cancel()
-        await self.node.host.rounds.stop()
-        self.node.metadata.close()
+        await self.node.log.host.rounds.stop()
+        self.node.common.metadata.close()
 
     async def call(self, method: Method, **fields: Any) -> Any:
         answer = await self.channel.unary(method, method.request(**fields).SerializeToString(), timeout=8.0)
@@ -172,17 +172,17 @@ async def test_what_was_acknowledged_and_what_was_not_outlive_a_kill_and_an_orde
     (first,) = await harness.publish("a")
     assert await harness.pull(ack=True) == ["a"]
     await harness.publish("b")
-    logs = [harness.node.store.log_counter]
+    logs = [harness.node.log.store.log_counter]
     await harness.crash()
-    logs.append(harness.node.store.log_counter)
+    logs.append(harness.node.log.store.log_counter)
     assert await harness.pull() == ["b"]
     (third,) = await harness.publish("c")
     assert parse_message_id(third).universe == parse_message_id(first).universe
     await harness.node.stop()
-    assert list(harness.node.host.chains) == []
+    assert list(harness.node.log.host.chains) == []
     await harness.start()
-    assert harness.node.store.recovered.cut == []  # it was sealed
-    logs.append(harness.node.store.log_counter)
+    assert harness.node.log.store.recovered.cut == []  # it was sealed
+    logs.append(harness.node.log.store.log_counter)
     assert sorted(set(logs)) == logs
     assert sorted([*await harness.pull(), *await harness.pull()]) == ["b", "c"]
 
@@ -196,7 +196,7 @@ async def test_disks_that_were_all_emptied_do_not_pass_for_new_ones(harness: Nod
         harness.files.wipe(disk)
     with pytest.raises(DisksMissing):
         await harness.start()
-    assert harness.node.host.chains == {}
+    assert harness.node.log.host.chains == {}
 
 
 @simulated
@@ -223,7 +223,7 @@ async def test_who_balances_load_is_reported_a_log_that_failed(harness: NodeHarn
 @simulated
 async def test_no_fact_in_the_log_is_read_by_two(harness: NodeHarness) -> None:
     await harness.start()
-    numbers = [one.number for one in harness.node.publish.extensions]
+    numbers = [one.number for one in harness.node.log.publish.extensions]
     assert len(numbers) >= 5
     assert len(set(numbers)) == len(numbers)
 
@@ -232,7 +232,7 @@ async def test_no_fact_in_the_log_is_read_by_two(harness: NodeHarness) -> None:
 async def test_a_change_of_the_catalog_is_followed_once(harness: NodeHarness) -> None:
     await harness.start()
     followed: list[int] = []
-    chain = harness.node.host.chain(0)
+    chain = harness.node.log.host.chain(0)
     changed = chain.follower.changed
     chain.follower.changed = lambda change: (followed.append(change.revision), changed(change))[1]  # type: ignore
     await harness.create()

@@ -1,7 +1,8 @@
 """The process that watches over a cluster, or over workers; and how the others ask it.
 
-Place: used by `process`. Which process it is says `monitor` in cluster.yaml; of workers it is the first. Its roles do
-not matter: it reads the metrics of all others by the calls that processes have for each other.
+Place: over `node.process_monitor`, used by `process`. Which process it is says `monitor` in cluster.yaml; of workers it
+is the first. Its roles do not matter: it reads the metrics of all others by the calls that processes have for each
+other.
 Promise: a process that is named in cluster.yaml and does not answer is noticed, whether it is a member or not. Each
 change of a chain's owner that this process learns of is kept, with its time.
 """
@@ -13,25 +14,21 @@ import logging
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.tasks import Tasks
-from syncpoint.node.node_monitor import begin
+from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.process_monitor import ProcessMonitor
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.monitor.alert_rules import UNSERVED_S
-from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
 from syncpoint.watch.monitor.monitor_driver import Monitor
-from syncpoint.watch.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
 from syncpoint.watch.monitor.ownership_log import ChainHolder
-from syncpoint.watch.monitor.scrape_sources import TextSource, once_each, pages
+from syncpoint.watch.monitor.scrape_sources import TextSource
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.protobuf.methods import Method
 from syncpoint.wire.transport.calls import Methods
-
-if TYPE_CHECKING:
-    from syncpoint.node.cluster.context import ClusterContext
 
 ASK_S: Final = 4.0
 RELAY_S: Final = 30.0
@@ -39,7 +36,7 @@ RELAY_S: Final = 30.0
 log = logging.getLogger(__name__)
 
 
-class ProcessMonitor:
+class WatchingProcess:
     """See the module."""
 
     def __init__(self, context: ClusterContext) -> None:
@@ -47,7 +44,8 @@ class ProcessMonitor:
         self._place = context.settings.monitor
         self._is_here = self._place is not None and self._place.process == context.process.name
         relay = None if self._place is None or self._is_here else self._relayed
-        self.admin = MonitorAdmin(None, relay)
+        self._monitor = ProcessMonitor(context.environment, relay)
+        self.admin = self._monitor.admin
         self._own: MetricsText
         self._tasks = Tasks()
         self._changed = asyncio.Event()
@@ -61,21 +59,16 @@ class ProcessMonitor:
         """Begin to look, if it is this process that does. `unserved_s`: for how long nobody has served which chains.
         Raises `InvalidArgument` for a file with a mistake.
         """
-        place, environment = self._place, self._context.environment
-        if place is None or not self._is_here or not environment.measures_itself:
+        place = self._place
+        if place is None or not self._is_here:
             return
         self._own = own
-        settings = defaults() if place.file is None else load_monitor(place.file)
-        monitor = Monitor(
-            settings,
-            place.data,
-            partial(self._processes, settings),
-            environment.clock,
-            environment.random,
-            urgent=lambda: sum(seconds > UNSERVED_S for seconds in unserved_s().values()),
-        )
-        await begin(monitor, self.admin)
-        if self.admin.monitor is monitor:
+
+        def urgent() -> int:
+            return sum(seconds > UNSERVED_S for seconds in unserved_s().values())
+
+        monitor = await self._monitor.start(place.data, place.file, self._processes, urgent)
+        if monitor is not None:
             self._context.view.owners.listeners.append(self._owners_changed)
             await self._take_owners(monitor)
             self._tasks.start(self._keep_owners(monitor))
@@ -85,8 +78,7 @@ class ProcessMonitor:
         if self._owners_changed in self._context.view.owners.listeners:
             self._context.view.owners.listeners.remove(self._owners_changed)
         await self._tasks.stop()
-        if self.admin.monitor is not None:
-            await self.admin.monitor.stop()
+        await self._monitor.stop()
 
     async def _take_owners(self, monitor: Monitor) -> None:
         """What differs from what was kept happened while this process was not here."""
@@ -115,7 +107,7 @@ class ProcessMonitor:
             except sqlite3.Error as error:
                 log.error("changes of owners cannot be kept: %s", error)
 
-    def _processes(self, settings: MonitorSettings) -> list[TextSource]:
+    def _processes(self) -> list[TextSource]:
         context = self._context
         members = {seen.value.name: seen.value for seen in context.view.members.items.values()}
         found = []
@@ -125,7 +117,7 @@ class ProcessMonitor:
             here = name == context.process.name
             read = self._own.text if here else partial(self._ask, name)
             found.append(TextSource(name, read, {key: value for key, value in labels.items() if value}, here))
-        return once_each([*found, *pages(settings)])
+        return found
 
     async def _ask(self, name: str) -> bytes:
         address = self._context.address_of(name)
