@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
 from syncpoint.base.tracing.tracer import Tracer
-from syncpoint.broker.forward.forward_driver import ForwardingProcess, MakeLetter
+from syncpoint.broker.forward.forward_driver import ForwardingProcess
 from syncpoint.broker.forward.own_call import published
 from syncpoint.broker.inner.feed import OpenFeed
 from syncpoint.broker.inner.inner_driver import ConsumingProcess
@@ -38,7 +38,7 @@ from syncpoint.front.api.admin_handlers import CatalogService
 from syncpoint.front.api.client_admin import ClientAdmin, ClientsOf, HeldStreams, ListClients
 from syncpoint.front.api.connected_clients import ConnectedClients, OpenPull
 from syncpoint.front.api.iam import IamService
-from syncpoint.front.api.letter_admin import Prepare
+from syncpoint.front.api.letter_admin import GiveUp, Prepare, Publish
 from syncpoint.front.api.letter_attendant import AskingAround, LetterAttendant
 from syncpoint.front.api.node_admin import SERVER
 from syncpoint.front.api.publisher import NotePublisher
@@ -49,7 +49,7 @@ from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
 from syncpoint.node.node_environment import ProcessEnvironment
-from syncpoint.node.public_tls import PublicTls, ShownFiles, public_tls
+from syncpoint.node.public_tls import PublicTls, public_tls
 from syncpoint.node.settings import ClientSettings
 from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.watch.console.console_pages import console_pages
@@ -94,25 +94,18 @@ class Publishing(Protocol):
 
 
 @dataclass(frozen=True)
-class Letters:
-    """How dead letters are made: see `front.api.letter_admin`."""
-
-    give_up: MakeLetter
-    publish: Callable[[str, bytes], Awaitable[bytes]]
-    prepare: Prepare
-
-
-@dataclass(frozen=True)
 class Backend:
-    """What is behind the port. `mine`: by incarnation, whether this process consumes a subscription that is pushed,
-    exported or forwarded; `clients`: given those of this process, the clients of all; `methods`: what only this
-    backend answers.
+    """What is behind the port. `give_up` and the two after it: how dead letters are made, see `letter_admin`; `mine`: by
+    incarnation, whether this process consumes a subscription that is pushed, exported or forwarded; `clients`: given
+    those of this process, the clients of all; `methods`: what only this backend answers.
     """
 
     admin: ServerAdmin
     publisher: Publishing
     asking: AskingAround
-    letters: Letters
+    give_up: GiveUp
+    publish_letter: Publish
+    prepare_letter: Prepare
     open_feed: OpenFeed
     open_pulls: Callable[[str], Iterable[OpenPull]]
     held: HeldStreams
@@ -151,8 +144,8 @@ class ClientPort:
         self._backend, access, apart = backend, self.access, self._process.environment.apart
         admin = backend.admin
         admin.apart = admin.peeks.apart = apart
-        admin.letters.give_up, admin.letters.publish = backend.letters.give_up, backend.letters.publish
-        admin.letters.prepare = backend.letters.prepare
+        admin.letters.give_up, admin.letters.publish = backend.give_up, backend.publish_letter
+        admin.letters.prepare = backend.prepare_letter
         if access is not None:
             admin.service = access.service
         self._consume(backend)
@@ -186,7 +179,7 @@ class ClientPort:
             process.environment.push_sender,
         )
         export = ExportMeans(settings.buckets, process.environment.outside)
-        forward = ForwardingProcess(consuming, self._forwarded, backend.letters.give_up, self._charge)
+        forward = ForwardingProcess(consuming, self._forwarded, backend.give_up, self._charge)
         self.consumption = Consumption(consuming, push, export, forward)
         models, buckets = self.transformer.models, self.consumption.buckets
         models.tokens = self.consumption.tokens
@@ -199,7 +192,7 @@ class ClientPort:
             process.shared,
             backend.asking,
             process.clock,
-            backend.letters.publish,
+            backend.publish_letter,
             mine=backend.mine,
             refusal=self._letter_refusal,
             apart=process.environment.apart,
@@ -223,13 +216,12 @@ class ClientPort:
             **ClientAdmin(backend.admin.options, everybody, backend.held, gate).methods(),
         }
 
-    async def open(self, serve: OpenPort, shown: ShownFiles, audit: AuditLogs | None) -> Listening:
-        """Open the port. `shown`: its certificate; `audit`: the audit logs of all processes. Raises `OSError`,
-        `InvalidArgument`."""
+    async def open(self, serve: OpenPort, audit: AuditLogs | None) -> Listening:
+        """Open the port. `audit`: the audit logs of all processes. Raises `OSError`, `InvalidArgument`."""
         settings, apart = self._settings, self._process.environment.apart
         if self.access is not None:
             await self.access.start()
-        tls = self._tls = public_tls(shown, optional=self.access is not None)
+        tls = self._tls = public_tls(settings, optional=self.access is not None)
         gate = None if self.access is None else self.access.gate
         metrics = self._process.metrics
         pages: list[BaseRoute] = [*self.consumption.pages(), metrics_page(metrics, gate)]

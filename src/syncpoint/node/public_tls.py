@@ -13,37 +13,26 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.runtime.file_marks import Mark, mark_of
 from syncpoint.base.runtime.periodic import Periodic
 from syncpoint.node.certificate_files import LOOK_S, CertificateFiles, readable, reason_of
+from syncpoint.node.settings import ClientSettings
 
 log = logging.getLogger(__name__)
 
 
-class ShownFiles(Protocol):
-    """Settings that name the files; without a certificate and its key clients come by plain TCP."""
-
-    @property
-    def tls_cert(self) -> Path | None: ...
-    @property
-    def tls_key(self) -> Path | None: ...
-    @property
-    def tls_client_ca(self) -> Path | None: ...
-
-
-def public_tls(shown: ShownFiles, *, optional: bool = False) -> PublicTls | None:
+def public_tls(settings: ClientSettings, *, optional: bool = False) -> PublicTls | None:
     """What clients are shown; None: plain TCP. `optional`: clients may come without a certificate, too. Raises
     `InvalidArgument`."""
-    certificate, key = shown.tls_cert, shown.tls_key
+    certificate, key, client_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if certificate is None or key is None:
         return None
-    for name, path in (("tls_cert", certificate), ("tls_key", key), ("tls_client_ca", shown.tls_client_ca)):
+    for name, path in (("tls_cert", certificate), ("tls_key", key), ("tls_client_ca", client_ca)):
         if path is not None:
             readable(name, path)
-    return PublicTls(certificate, key, shown.tls_client_ca, optional=optional)
+    return PublicTls(certificate, key, client_ca, optional=optional)
 
 
 class PublicTls:

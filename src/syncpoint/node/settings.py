@@ -12,61 +12,39 @@ from syncpoint.wire.transport.limits import TransportLimits
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a process is given for those that call it from outside; see `ServeSettings`."""
-
-    host: str
-    auth: Path | None
-    host_names: tuple[str, ...]
-    models: tuple[tuple[str, str], ...]
-    buckets: tuple[tuple[str, Place], ...]
-    push_networks: tuple[str, ...]
-    push_issuer: str
-    transport_limits: TransportLimits
-
-
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """What `syncpoint serve` was given."""
+    """What a process that clients call is given for its port, and for what it does for them."""
 
     host: str = "127.0.0.1"
-    port: int = 8085  # 0: any free one
-    data: Path = Path("syncpoint-data")  # identities and the catalog's copy
-    disks: tuple[Path, ...] = ()  # 1, 3 or 5 folders; none: one inside `data`
-    durability: str = "sync"
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # clients must show a certificate that it signed
     host_names: tuple[str, ...] = ()  # further names for HTTP requests to a server on loopback without `auth`
     auth: Path | None = None  # the file that says who may come in; None: everybody may do everything
-    workers: int = 0  # processes behind the port; 0: one that does everything itself
     push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine
     push_issuer: str = ""  # what tokens of pushes name as their issuer: our https address; none: nothing is signed
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
+    transport_limits: TransportLimits = field(
+        default_factory=TransportLimits
+    )  # of the connections of clients; not of workers
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings(ClientSettings):
+    """What `syncpoint serve` was given."""
+
+    port: int = 8085  # 0: any free one
+    data: Path = Path("syncpoint-data")  # identities and the catalog's copy
+    disks: tuple[Path, ...] = ()  # 1, 3 or 5 folders; none: one inside `data`
+    durability: str = "sync"
+    workers: int = 0  # processes behind the port; 0: one that does everything itself
     metrics: str = ""  # HOST:PORT where /metrics is answered to anybody; "": on the port for clients alone
     metrics_export: MetricsExportSettings = field(default_factory=MetricsExportSettings)
     monitor: Path | None = None  # the monitor's file: objectives, and who is notified; None: what is shipped
     tracing: TracingSettings = field(default_factory=TracingSettings)
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
-    transport_limits: TransportLimits = field(
-        default_factory=TransportLimits
-    )  # of the connections of clients; not of workers
 
     @property
     def disk_folders(self) -> tuple[Path, ...]:
         return self.disks or (self.data / "disk-1",)
-
-    @property
-    def clients(self) -> ClientSettings:
-        """What the port for clients is given."""
-        return ClientSettings(
-            self.host,
-            self.auth,
-            self.host_names,
-            self.models,
-            self.buckets,
-            self.push_networks,
-            self.push_issuer,
-            self.transport_limits,
-        )

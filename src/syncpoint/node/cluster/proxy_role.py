@@ -30,7 +30,7 @@ from syncpoint.front.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.front.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.front.proxy.push_feeds import PushFeeds
 from syncpoint.front.proxy.sealing import Sealer
-from syncpoint.node.client_port import Backend, ClientPort, Letters
+from syncpoint.node.client_port import Backend, ClientPort
 from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
 from syncpoint.node.cluster.client_reports import clients_of_all
 from syncpoint.node.cluster.context import ClusterContext
@@ -40,7 +40,6 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.serving import served
 from syncpoint.wire.transport.call_counts import CallCounts
 from syncpoint.wire.transport.calls import Methods
-from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import Listening, split_address
 from syncpoint.wire.transport.server import Fallback
 
@@ -102,7 +101,9 @@ class ProxyRole:
                 self.admin,
                 self.proxy.publisher,
                 queries,
-                Letters(letters.give_up, letters.publish, self.proxy.publisher.edited),
+                letters.give_up,
+                letters.publish,
+                self.proxy.publisher.edited,
                 self.feeds.open,
                 self.proxy.streams.open_pulls,
                 queries.streams,
@@ -132,7 +133,7 @@ class ProxyRole:
         self.cursor_cleaner.start()
         if self.proxy.sealer is not None:
             self.cleaner.start()
-        await self.port.open(self._serve, context.process, audit_logs(context, self.port.access))
+        await self.port.open(self._serve, audit_logs(context, self.port.access))
         self.port.begin()
 
     async def _serve(self, methods: Methods, tls: ssl.SSLContext | None, on_fallback: Fallback | None) -> Listening:
@@ -174,16 +175,18 @@ class ProxyRole:
         }
 
     def _given(self) -> ClientSettings:
-        settings = self._context.settings
+        settings, process = self._context.settings, self._context.process
         return ClientSettings(
-            split_address(self._context.process.public or "127.0.0.1:0")[0],
-            settings.auth,
+            split_address(process.public or "127.0.0.1:0")[0],
+            process.tls_cert,
+            process.tls_key,
+            process.tls_client_ca,
             settings.host_names,
-            settings.models,
-            settings.buckets,
+            settings.auth,
             settings.push.networks,
             settings.push.issuer,
-            TransportLimits(),
+            settings.models,
+            settings.buckets,
         )
 
     def _regions(self) -> set[str]:

@@ -15,7 +15,7 @@ from syncpoint.front.api.health import HealthService
 from syncpoint.front.api.node_admin import SERVER, LocalInquiry, NodeAdmin
 from syncpoint.front.api.publisher import PublisherService
 from syncpoint.front.api.reflection import PIPELINES, SERVICES, reflection_methods
-from syncpoint.node.client_port import Backend, ClientPort, Letters
+from syncpoint.node.client_port import Backend, ClientPort
 from syncpoint.node.solo.context import SoloContext
 from syncpoint.node.solo.delivery_role import DeliveryRole
 from syncpoint.node.solo.log_role import LogRole
@@ -36,7 +36,7 @@ class ClientRole:
     async def start(self) -> None:
         """Make the parts; clients cannot call yet."""
         context, log, forwarder = self._context, self._log, self._deliveries.forwarder
-        self.port = port = ClientPort(context, context.settings.clients, log.control)
+        self.port = port = ClientPort(context, context.settings, log.control)
         self.transforms = forwarder.transforms = DeliveryTransforms(port.transformer)
         if port.access is not None:
             context.recorder.refusal = port.access.service.records_refusal
@@ -56,7 +56,9 @@ class ClientRole:
                 self.admin,
                 self.publisher,
                 inquiry,
-                Letters(inquiry.give_up, inquiry.publish_letter, self.schemas.marked_apart),
+                inquiry.give_up,
+                inquiry.publish_letter,
+                self.schemas.marked_apart,
                 partial(open_feed, forwarder),
                 self._deliveries.streams.open_pulls,
                 self._held,
@@ -78,7 +80,7 @@ class ClientRole:
 
     async def on_joined(self) -> None:
         """Open the port."""
-        await self.port.open(self._serve, self._context.settings, self._audit())
+        await self.port.open(self._serve, self._audit())
         self.port.begin()
         self._log.host.on_ended = lambda number, error: self._log_failed()
         if self._log.publish.commit.failed is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from syncpoint.base.model.cluster import Member
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.cluster.control.peer_channels import process_methods
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
+from syncpoint.node.cluster.settings import TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, tls_of, welcome
 from syncpoint.node.public_tls import public_tls
+from syncpoint.node.settings import ClientSettings
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.transport.calls import Methods, Unary
 from syncpoint.wire.transport.network import AnyChannel, TcpNetwork, join_address, split_address
@@ -261,15 +263,12 @@ def test_nobody_without_a_certificate_is_listened_to(authority: Authority) -> No
 
 
 def test_what_a_proxy_shows_its_clients(authority: Authority) -> None:
-    proxy = ProcessSettings("p", ("proxy",))
-    assert public_tls(proxy) is None
-    shown = ProcessSettings("p", ("proxy",), tls_cert=authority.folder / "p.pem", tls_key=authority.folder / "p.key")
+    assert public_tls(ClientSettings()) is None
+    shown = ClientSettings(tls_cert=authority.folder / "p.pem", tls_key=authority.folder / "p.key")
     found = public_tls(shown)
     assert found is not None
     assert found.context.verify_mode is ssl.CERT_NONE
-    asking = ProcessSettings(
-        "p", ("proxy",), tls_cert=shown.tls_cert, tls_key=shown.tls_key, tls_client_ca=authority.ca
-    )
+    asking = replace(shown, tls_client_ca=authority.ca)
     found = public_tls(asking)
     assert found is not None
     assert found.context.verify_mode is ssl.CERT_REQUIRED
