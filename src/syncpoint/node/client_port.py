@@ -95,7 +95,7 @@ class Publishing(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """What is behind the port. `give_up` and the two after it: how dead letters are made, see `letter_admin`; `mine`: by
+    """What is behind the port. `give_up` and the two after it: how dead letters are made (`letter_admin`); `mine`: by
     incarnation, whether this process consumes a subscription that is pushed, exported or forwarded; `clients`: given
     those of this process, the clients of all; `methods`: what only this backend answers.
     """

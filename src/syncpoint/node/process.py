@@ -37,7 +37,7 @@ class Role(Protocol):
         ...
 
 
-class Context(ServingProcess, Protocol):
+class ProcessContext(ServingProcess, Protocol):
     """What the roles of a process have in common."""
 
     metrics: MetricsText
@@ -58,7 +58,7 @@ AnyRole = TypeVar("AnyRole", bound=Role)
 class Process(ABC, Generic[AnyRole]):
     """A process that is started, and stopped."""
 
-    def __init__(self, context: Context, roles: dict[str, AnyRole]) -> None:
+    def __init__(self, context: ProcessContext, roles: dict[str, AnyRole]) -> None:
         self._context, self.roles = context, roles
         self.metrics: ProcessMetrics
         self._started = False

@@ -16,9 +16,9 @@ from syncpoint.front.api.node_admin import SERVER, LocalInquiry, NodeAdmin
 from syncpoint.front.api.publisher import PublisherService
 from syncpoint.front.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.node.client_port import Backend, ClientPort
-from syncpoint.node.solo.context import SoloContext
 from syncpoint.node.solo.delivery_role import DeliveryRole
 from syncpoint.node.solo.log_role import LogRole
+from syncpoint.node.solo.solo_context import SoloContext
 from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal

@@ -11,8 +11,8 @@ from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import CatalogChange, Setting
 from syncpoint.front.api.streaming_pull import StreamingPullService
 from syncpoint.front.api.subscriber import SubscriberService
-from syncpoint.node.solo.context import SoloContext
 from syncpoint.node.solo.log_role import LogRole
+from syncpoint.node.solo.solo_context import SoloContext
 from syncpoint.node.upkeep import Upkeep
 
 ACK_KEY: Final = "ack-id-key"

@@ -16,7 +16,7 @@ from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.cluster.control.solo_ownership import SOLO_CHAIN, NobodyAsks, OwnDisks, SoloOwnership
 from syncpoint.front.api.options_admin import LIMITS, take_limits
 from syncpoint.node.metadata import align
-from syncpoint.node.solo.context import NODE, SoloContext
+from syncpoint.node.solo.solo_context import NODE, SoloContext
 from syncpoint.node.uses import anchor_ns
 
 

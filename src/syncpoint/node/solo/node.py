@@ -15,9 +15,9 @@ from syncpoint.node.process import Process, Role
 from syncpoint.node.process_metrics import CLIENTS, Measured, ProcessMetrics
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.solo.client_role import ClientRole
-from syncpoint.node.solo.context import NODE, SoloContext
 from syncpoint.node.solo.delivery_role import DeliveryRole
 from syncpoint.node.solo.log_role import LogRole
+from syncpoint.node.solo.solo_context import NODE, SoloContext
 from syncpoint.watch.metrics.risk_families import WatchedChain
 from syncpoint.watch.monitor.scrape_sources import TextSource
 
