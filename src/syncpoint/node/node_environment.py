@@ -1,6 +1,6 @@
 """The environment of a node: everything through which it reaches the machine it runs on.
 
-Place: handed to `process.Node`; a simulation puts its own in the place of files, threads, locks and sockets.
+Place: handed to `solo.node.Node`; a simulation puts its own in the place of files, threads, locks and sockets.
 """
 
 from __future__ import annotations

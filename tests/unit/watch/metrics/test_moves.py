@@ -222,7 +222,7 @@ async def checked_and_transformed(client: Client) -> None:
 
 
 def counted(node: Node) -> SubscriptionCounts:
-    record = node.control.catalog.subscription(SUB)
+    record = node.log.control.catalog.subscription(SUB)
     assert record is not None
     return node.deliveries.forwarder.counts.of_subscription(record.incarnation)
 
