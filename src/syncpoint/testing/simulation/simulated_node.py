@@ -1,6 +1,6 @@
 """One node that serves pipelines, over disks that fail: the process as it ships, and the simulation around it.
 
-Place: `node.solo.node.Node` in a simulated environment; its catalog is the shipped one over SQLite, its disks are behind
+Place: `solo.node.Node` in a simulated environment; its catalog is the shipped one over SQLite, its disks are behind
 the shipped disk service (see `simulated_disks`), because that is what can hang, fail and lose its power. Simulated jobs
 of Spark are in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
 """
