@@ -36,6 +36,15 @@ def harness_with(**options: object) -> ForwarderHarness:
     return harness
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_notes_of_before_a_seek_count_for_nothing_whenever_they_are_read(*, backwards: bool) -> None:
+    attempts = DeliveryAttempts(log_into([]), {2: Ledger(2, 1)}, {7}, ManualClock(), lambda seconds, act: None)
+    notes = [((2, 7), generation, [Run(0, 1, times, 0)]) for generation, times in ((0, 9), (1, 3))]
+    for note in reversed(notes) if backwards else notes:
+        attempts.apply(note)
+    assert attempts.of(2, 7, 0, 1) == [Run(0, 1, 3, 0)]
+
+
 @pytest.mark.parametrize("key", ["", "k"])
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:

@@ -119,6 +119,17 @@ def test_the_window_counts_from_the_publish_time(window_s: int) -> None:
     assert again.ids == outside.ids
 
 
+def test_a_window_is_no_shorter_where_its_message_came_late_in_a_second() -> None:
+    harness = harness_with(20)
+    harness.clock.advance(0.9)
+    first = send(harness, "a")
+    harness.quiesce()
+    harness.clock.advance(19.5)
+    again = send(harness, "a")
+    harness.quiesce()
+    assert ids_of(again) == ids_of(first)
+
+
 def test_other_topics_and_no_window_know_no_duplicates() -> None:
     harness = ForwarderHarness()
     first, second = send(harness, "a"), send(harness, "a")

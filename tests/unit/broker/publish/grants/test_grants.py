@@ -182,6 +182,20 @@ def test_an_adopter_waits_for_the_holder_of_an_exactly_once_source() -> None:
     assert room.held() == {1: 7}
 
 
+@pytest.mark.parametrize("options", [{"ordered": True}, {"exactly_once": True}])
+def test_of_a_strict_subscription_nothing_more_is_granted_while_somebody_else_may_deliver(
+    options: dict[str, bool],
+) -> None:
+    """An owner before may have died while sources moved from one holder to another."""
+    room = Room(epoch=2, known={(SUB, 1): (77, 7), (SUB, 2): (78, 8)}, **options)
+    room.sources(1, 2, 3)
+    room.attach(7, s1=77)
+    room.passes(GRANT_S - 1, 7)
+    assert room.held() == {1: 7, 2: 8, 3: None}
+    room.passes(2, 7)
+    assert room.held() == {1: 7, 2: 7, 3: 7}
+
+
 def test_an_adopter_grants_anew_when_the_holder_does_not_come_back() -> None:
     room = Room(exactly_once=True, epoch=2, known={(SUB, 1): (77, 7)})
     room.sources(1)

@@ -12,6 +12,7 @@ from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.base.model.times import GRANT_S
 from syncpoint.catalog.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot
+from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, simulated
 from tests.kit.chain_subscriber import Subscriber
 
@@ -366,6 +367,28 @@ async def test_what_a_seek_came_to_is_served_once_it_is_persisted(harness: Chain
     acknowledging.cancel()
     await second.open()
     assert await unacknowledged(second, 13) == ["a", "b"]
+
+
+@simulated
+async def test_a_source_that_is_granted_while_a_seek_is_on_its_way_is_named_behind_it(harness: ChainHarness) -> None:
+    process = await harness.subscribed()
+    await process.publish("a", "b")
+    one, other = await Subscriber(process, 11).attached(), await Subscriber(process, 12).attached()
+    holder, heir = (one, other) if one.granted else (other, one)
+    (source,) = holder.granted
+    await holder.ack(source, (0, 1))
+    process.paused = True
+    harness.update(generation=1, target=SeekTarget(time_ns=5))
+    await asyncio.sleep(0.1)
+    await holder.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
+    await asyncio.sleep(1)
+    assert not heir.granted
+    assert heir.generation == 0
+    process.paused = False
+    await asyncio.sleep(0.5)
+    await heir.attach()
+    assert heir.generation == 1
+    assert await heir.read_all() == ["b"]
 
 
 @simulated
