@@ -333,6 +333,10 @@ def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_i
 
     awaited(spilled, "jobs done by the other cluster")
     assert sorted(done_at_us) == sorted(["job 1", *jobs])  # each once
+    for site, origin in ((us, "eu"), (eu, "")):  # nothing comes back to where it was given up
+        found = [one for one in site.log("projects/factory/topics/jobs") if one.data.decode() in jobs]
+        assert Counter(one.data.decode() for one in found) == Counter(jobs)
+        assert {one.origin for one in found} == {origin}
     # Nobody receives mail: it runs out at one cluster, then at the other, and is kept where it began.
     letters = [f"letter {n}" for n in range(100, 120)]
     publish(eu, "mail", letters)
