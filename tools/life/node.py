@@ -3,7 +3,8 @@
 It serves in simulated time, with real files and with the kernel as Python, so that every call can be traced. A client
 of a few lines publishes a message on one connection, and receives and acknowledges it on another. Time passes only when
 nothing is left to do: what runs between two steps of the client runs because of the message. Deletion waits for the
-clock; of what the clock does then, what it does as well while nothing can be deleted is left out.
+clock; of what the clock does then, what it does as well while nothing can be deleted is left out. At the end the
+client creates a subscription, as one that created others before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from syncpoint.wire.transport.server import Server
 
 DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7  # kinds of frames
 TOPIC, SUBSCRIPTION = "projects/demo/topics/orders", "projects/demo/subscriptions/billing"
-STRETCHES = ("published", "delivered", "acknowledged", "deleted")
+STRETCHES = ("published", "delivered", "acknowledged", "deleted", "created")
 SEGMENT_ENTRIES = 20
 COLLECT = LogUpkeep.collect.__qualname__  # what deletes, by the clock
 MAINTAINER = DiskMaintainer.__module__.removeprefix("syncpoint.").replace(".", "/")  # ... and what does so on a disk
@@ -242,6 +243,11 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
         await asyncio.sleep(BEFORE_A_TICK_S)
     with note("deleted"):
         await asyncio.sleep(10)
+    for number in range(3):
+        with note("created"):  # the last one counts
+            other = pubsub.Subscription(name=f"{SUBSCRIPTION}-{number}", topic=TOPIC)
+            await publisher.call(methods.SUBSCRIBER.CreateSubscription, other)
+            await asyncio.sleep(IN_A_MOMENT_S)
     publisher.close()
     client.close()
     await node.stop()

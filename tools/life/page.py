@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import cluster
@@ -14,9 +14,9 @@ from tracing import ROOT, SOURCES, Rows
 
 PAGE = ROOT / "docs" / "life-of-a-message.md"
 BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
-FILES_MAX = {"published": 28, "delivered": 28, "acknowledged": 32, "deleted": 31}
-"""How many files a way has at most. What a message does not use is no station on its way: lower these when it gets
-shorter, and do not raise them."""
+FILES_MAX = {"published": 28, "delivered": 28, "acknowledged": 32, "deleted": 31, "created": 40}
+"""How many files a way has at most; "created" is that of a CreateSubscription, which no list shows. What a message or
+a request does not use is no station on its way: lower these when it gets shorter, and do not raise them."""
 
 
 def first_sentence(file: str) -> str:
@@ -49,10 +49,12 @@ def explained(file: str, known: set[str]) -> str:
     return f": {first_sentence(file)}"
 
 
-def too_long(ways: Mapping[str, Sized]) -> list[str]:
+def too_long(ways: Mapping[str, Collection[str]]) -> list[str]:
     """Ways that pass more files than they may, in words."""
     return [
-        f"{name}: {len(ways[name])} files, {most} at most" for name, most in FILES_MAX.items() if len(ways[name]) > most
+        f"{name}: {len(ways[name])} files, {most} at most: {', '.join(map(str, ways[name]))}"
+        for name, most in FILES_MAX.items()
+        if len(ways[name]) > most
     ]
 
 
@@ -70,10 +72,11 @@ def renewed(page: str, tables: dict[str, str]) -> str:
 def main(arguments: list[str]) -> int:
     """Renew or check the page."""
     one = node.stations()
-    between = cluster.stations({file for rows in one.values() for file in rows})
     if found := too_long(one):
         print("A way has become longer. " + "; ".join(found))
         return 1
+    del one["created"]
+    between = cluster.stations({file for rows in one.values() for file in rows})
     old = PAGE.read_text()
     known: set[str] = set()
     tables = {name: node_list(rows, known) for name, rows in one.items()}

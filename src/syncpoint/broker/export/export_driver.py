@@ -26,7 +26,7 @@ from syncpoint.broker.inner.inner_consumer import InnerConsumer, Send, SendOutco
 from syncpoint.broker.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
 from syncpoint.broker.inner.pace import Pace, PaceLimits
 from syncpoint.catalog.metadata.catalog import Catalog
-from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.catalog.metadata.records import Feature, Subscription
 from syncpoint.catalog.schemas.stored import definition, find_schema
 from syncpoint.catalog.schemas.validators import Encoding
 from syncpoint.wire.protobuf.messages import pubsub
@@ -56,6 +56,8 @@ class ExportState:
 
 class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
     """See the module."""
+
+    feature = Feature.STORAGE
 
     def __init__(self, process: ConsumingProcess, buckets: Buckets) -> None:
         super().__init__(process)

@@ -24,7 +24,7 @@ from syncpoint.broker.inner.inner_consumer import GiveUp, InnerConsumer, Send, S
 from syncpoint.broker.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
 from syncpoint.broker.inner.pace import Pace, PaceLimits
 from syncpoint.broker.subscribe.own_copies import OwnCopies
-from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.catalog.metadata.records import Feature, Subscription
 from syncpoint.wire.protobuf.messages import internal
 
 LEASE_S = 20.0  # extended while a message is held; what a dead process held comes back after it
@@ -64,6 +64,8 @@ class ForwardState:
 
 class ForwardDriver(InnerDriver[str, "ForwardedSubscription"]):
     """See the module."""
+
+    feature = Feature.FORWARD
 
     def __init__(self, process: ForwardingProcess) -> None:
         super().__init__(process.consuming)

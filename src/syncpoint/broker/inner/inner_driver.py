@@ -28,8 +28,8 @@ from syncpoint.broker.inner.feed import Feed, FeedTerms, OpenFeed
 from syncpoint.broker.inner.inner_consumer import Effect, GiveUp, InnerConsumer, Send, SendOutcome, Work
 from syncpoint.broker.inner.lent import Acknowledged, Extended, GivenBack, Lent, Nacked, Reported, Room
 from syncpoint.broker.subscribe.confirm import CopyId
-from syncpoint.catalog.metadata.catalog import CatalogCopy
-from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
+from syncpoint.catalog.metadata.catalog import CatalogCopy, listening
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Feature, Subscription
 
 TICK_S, REVIEW_S = 0.1, 1.0
 IDS_A_TURN = 5_000  # ack ids reported at once: some milliseconds
@@ -67,12 +67,16 @@ class ConsumingProcess:
 class InnerDriver(ABC, Generic[Config, One]):
     """See the module."""
 
+    feature: Feature
+    """What subscriptions of this kind ask for."""
+
     def __init__(self, process: ConsumingProcess) -> None:
         self.process = process
         self.tasks = Tasks()
         self.ours: dict[int, One] = {}
         self.ending: set[One] = set()  # no longer ours, with work under way
         self._known: dict[int, Config] = {}  # all subscriptions there are
+        self._listener = listening(self._changed, Subscription, self.feature, self._known)
         self._reviewed = float("-inf")
         self._started = False
         self._ticking: asyncio.Task[None] | None = None  # only while there is something to do
@@ -105,13 +109,13 @@ class InnerDriver(ABC, Generic[Config, One]):
         self._started = True
         for record in self.process.copy.catalog.subscriptions():
             self._note(record)
-        self.process.copy.on_change.append(self._changed)
+        self.process.copy.on_change.append(self._listener)
 
     async def close(self) -> None:
         """Take nothing more, wait a little for what is under way, and end the rest unanswered."""
         self._started = False
-        if self._changed in self.process.copy.on_change:
-            self.process.copy.on_change.remove(self._changed)
+        if self._listener in self.process.copy.on_change:
+            self.process.copy.on_change.remove(self._listener)
         if self._ticking is not None:
             await stop([self._ticking])
         for one in list(self.ours.values()):
@@ -158,8 +162,7 @@ class InnerDriver(ABC, Generic[Config, One]):
 
     def _changed(self, change: CatalogChange) -> None:
         record = change.record
-        if not isinstance(record, Subscription):
-            return
+        assert isinstance(record, Subscription)
         if change.op is ChangeOp.DELETE:
             self._forget(record.incarnation)
         else:

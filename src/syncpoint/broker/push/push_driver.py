@@ -23,7 +23,7 @@ from syncpoint.broker.push.oidc_tokens import OidcTokens
 from syncpoint.broker.push.payload import Headers, request_of
 from syncpoint.broker.push.push_config import Endpoint, endpoint_of, push_config_of
 from syncpoint.broker.push.push_kind import PushKind
-from syncpoint.catalog.metadata.records import Subscription
+from syncpoint.catalog.metadata.records import Feature, Subscription
 from syncpoint.wire.protobuf.messages import pubsub
 
 ACKNOWLEDGED = frozenset((102, 200, 201, 202, 204))
@@ -57,6 +57,8 @@ class PushState:
 class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
     """See the module. `tokens`: None where nothing can be signed, then subscriptions that ask for tokens are not
     pushed."""
+
+    feature = Feature.PUSH
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from syncpoint.base.model.errors import InvalidArgument, NotFound, PermissionDenied, SyncpointError, Unavailable
 from syncpoint.base.model.identity import OFFSET_END
 from syncpoint.base.model.lanes import LANE_SIZE, place_in
-from syncpoint.catalog.metadata.catalog import Catalog, CatalogCopy
+from syncpoint.catalog.metadata.catalog import Catalog, CatalogCopy, listening
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Topic
 from syncpoint.wire.protobuf.messages import pubsub
 
@@ -92,15 +92,15 @@ class Recorder:
         self._catalog = copy.catalog
         for topic in self._catalog.topics():
             self._take(topic)
-        copy.on_change.append(self._changed)
+        copy.on_change.append(listening(self._changed, Topic))
 
     def _changed(self, change: CatalogChange) -> None:
-        if isinstance(change.record, Topic):
-            if change.op is ChangeOp.DELETE:
-                self.topics.pop(change.record.incarnation, None)
-                self._numbers.pop(change.record.incarnation, None)
-            else:
-                self._take(change.record)
+        assert isinstance(change.record, Topic)
+        if change.op is ChangeOp.DELETE:
+            self.topics.pop(change.record.incarnation, None)
+            self._numbers.pop(change.record.incarnation, None)
+        else:
+            self._take(change.record)
 
     def _take(self, topic: Topic) -> None:
         target, known = topic.options.records_topic, self.topics.get(topic.incarnation)

@@ -9,13 +9,14 @@ Leaves to the api: what a legal record is. Leaves to the node: when a change cou
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from syncpoint.base.model.names import project_of
 from syncpoint.catalog.metadata.records import (
     CatalogChange,
     ChangeOp,
+    Feature,
     Record,
     Setting,
     Snapshot,
@@ -105,6 +106,27 @@ class CatalogCopy(Protocol):
     async def at(self, revision: int) -> None:
         """Return once the copy is at a revision or above it."""
         ...
+
+
+def listening(
+    listener: Callable[[CatalogChange], None],
+    kind: type[Record],
+    feature: Feature | None = None,
+    known: Container[int] = (),
+) -> Callable[[CatalogChange], None]:
+    """A listener that is called for changes of records of one kind; of subscriptions only for those that ask for a
+    feature, or are `known` by their incarnation to have done so. Others pay nothing for it.
+    """
+
+    def changed(change: CatalogChange) -> None:
+        record = change.record
+        if isinstance(record, kind) and (
+            feature is None
+            or (isinstance(record, Subscription) and (feature in record.features or record.incarnation in known))
+        ):
+            listener(change)
+
+    return changed
 
 
 class Catalog:

@@ -29,6 +29,7 @@ from syncpoint.catalog.metadata.stored_options import (
     topic_options_of,
 )
 from syncpoint.wire.protobuf.messages import catalog as _stored
+from syncpoint.wire.protobuf.messages import pubsub
 
 
 class DeadLetter(NamedTuple):
@@ -52,6 +53,15 @@ class Author(NamedTuple):
 
     principal: str
     groups: tuple[str, ...] = ()
+
+
+class Feature(enum.Flag):
+    """What a subscription may ask for, and most do not."""
+
+    PUSH = enum.auto()
+    STORAGE = enum.auto()
+    FORWARD = enum.auto()
+    LETTERS = enum.auto()  # of what runs out, or no rule can judge
 
 
 class SeekTarget(NamedTuple):
@@ -168,6 +178,16 @@ class Subscription:
     letter_author: Author | None = None
     transform_author: Author | None = None
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
+    _features: Feature | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def features(self) -> Feature:
+        """What it asks for that others are notified of. Found once."""
+        found = self._features
+        if found is None:
+            found = _features_of(self)
+            object.__setattr__(self, "_features", found)
+        return found
 
     @property
     def transforms(self) -> Transforms:
@@ -189,6 +209,19 @@ class Subscription:
     def touched_ns(self) -> int:
         """When it was created, or last changed or moved: what its time of expiration counts from without later use."""
         return max(self.created_ns, self.changed_ns)
+
+
+def _features_of(record: Subscription) -> Feature:
+    found, options = Feature(0), record.options
+    if record.config:
+        config = pubsub.Subscription.FromString(record.config)
+        found |= Feature.PUSH if config.HasField("push_config") else found
+        found |= Feature.STORAGE if config.HasField("cloud_storage_config") else found
+    if options.forward_to:
+        found |= Feature.FORWARD
+    if options.dead_letter_expired or options.dead_letter_rule_errors:
+        found |= Feature.LETTERS
+    return found
 
 
 @dataclass(frozen=True, slots=True)

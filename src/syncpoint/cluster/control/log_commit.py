@@ -17,7 +17,7 @@ from syncpoint.base.runtime.tasks import outcome_of
 from syncpoint.broker.publish.intake.follow import Follower
 from syncpoint.broker.publish.keep.backlog import backlog
 from syncpoint.broker.publish.keep.lane_needs import drained_for_good
-from syncpoint.catalog.metadata.commit_size import check_commit
+from syncpoint.catalog.metadata.commit_size import CHANGE_BYTES_MAX, check_commit
 from syncpoint.catalog.metadata.mirror import CatalogMirror
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription, encode_changes
 from syncpoint.log.storage.record import EntryKind
@@ -49,13 +49,15 @@ class LogCommit:
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """See `Commit`: applied and followed in this turn, all of it persisted when it returns."""
-        check_commit(changes)
         publish = self._publish
         assigned = [self._stamped(change) for change in self.catalog.assign(changes)]
         for change in assigned:
             if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
                 self._follower.check(change.record)
-        publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
+        encoded = encode_changes(assigned)
+        if len(encoded) > CHANGE_BYTES_MAX:
+            check_commit(changes)
+        publish.commit.append_fact(EntryKind.CATALOG, encoded)
         try:
             for change in assigned:
                 self.catalog.apply(change)

@@ -31,7 +31,7 @@ from syncpoint.catalog.transforms.definitions import check_transforms
 from syncpoint.catalog.transforms.message_transforms import Transformer
 from syncpoint.cluster.control.plane import ControlPlane, is_creating
 from syncpoint.front.api import pages, queue_admin, snapshots, subscriptions, topic_schemas, topics
-from syncpoint.front.api.catalog_retries import checked_again
+from syncpoint.front.api.catalog_retries import checked_where_shared
 from syncpoint.front.api.exports import ExportStateOf
 from syncpoint.front.api.validate import refused
 from syncpoint.wire.protobuf import methods
@@ -71,8 +71,9 @@ class CatalogService:
 
     async def check_transforms(self, request: pubsub.Topic | pubsub.Subscription) -> None:
         """Raises `InvalidArgument` for transforms that cannot work."""
-        about = request.name or (request.topic if isinstance(request, pubsub.Subscription) else "")
-        await check_transforms(about, request.message_transforms, self._transformer)
+        if request.message_transforms:
+            about = request.name or (request.topic if isinstance(request, pubsub.Subscription) else "")
+            await check_transforms(about, request.message_transforms, self._transformer)
 
     def new_topic(self, request: pubsub.Topic) -> Topic:
         """The record of a topic that can be made now. Raises `SyncpointError`."""
@@ -146,7 +147,7 @@ class CatalogService:
         """The record of a subscription that can be made now, or of one whose creation is to be finished. Raises
         `SyncpointError`.
         """
-        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting, caller())
+        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting, caller)
         known = self._catalog.subscription(record.name)
         if known is not None and not subscriptions.resumes(known, record):
             raise AlreadyExists(record.name)
@@ -167,7 +168,7 @@ class CatalogService:
         """UpdateSubscription."""
         await check_transforms(request.subscription.name, request.subscription.message_transforms, self._transformer)
         known = self._subscription(request.subscription.name)
-        record = subscriptions.changed_subscription(known, request, self._vetting, caller())
+        record = subscriptions.changed_subscription(known, request, self._vetting, caller)
         if record.expiration_s is not None and self._is_queues(record):
             raise queue_admin.expiring(record.topic_name)
         # A topic deleted since then does not stand in the way of other changes.
@@ -179,7 +180,7 @@ class CatalogService:
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
         """ModifyPushConfig. An empty one means pull; what is not acknowledged stays."""
         known = self._subscription(request.subscription)
-        record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting, caller())
+        record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting, caller)
         await self._control.commit([CatalogChange.put(self._touched(record))])
         return well_known.Empty()
 
@@ -254,8 +255,8 @@ class CatalogService:
         """The method table of this service."""
         named = ((service[name], _snake(name)) for service, names in _METHODS.items() for name in names)
         queues = queue_admin.QueueAdmin(self._control, self)
-        mine = served({path: checked_again(self._control, getattr(self, name)) for path, name in named}, fair=True)
-        return {**mine, **queues.methods()}
+        mine = {path: checked_where_shared(self._control, getattr(self, name)) for path, name in named}
+        return {**served(mine, fair=True), **queues.methods()}
 
     def _topic(self, name: str) -> Topic:
         record = self._catalog.topic(parse_topic(name))

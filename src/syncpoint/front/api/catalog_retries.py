@@ -42,3 +42,10 @@ def checked_again(
         raise Aborted("Too many changes at once. Try again.")
 
     return run
+
+
+def checked_where_shared(
+    control: ControlPlane, function: Callable[[_Request], Awaitable[_Answer]]
+) -> Callable[[_Request], Awaitable[_Answer]]:
+    """The function, for which only other processes can be in the way: `checked_again` where there are any."""
+    return checked_again(control, function) if control.commits.staged else function

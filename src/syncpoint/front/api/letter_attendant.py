@@ -30,8 +30,8 @@ from syncpoint.broker.subscribe.expired_letters import EXPIRED
 from syncpoint.broker.subscribe.lane_rules import LaneRules, RuleFailure, compiled
 from syncpoint.broker.subscribe.own_copies import OwnCopies, share_of
 from syncpoint.broker.subscribe.shared_state import Reason
-from syncpoint.catalog.metadata.catalog import CatalogCopy
-from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscription
+from syncpoint.catalog.metadata.catalog import CatalogCopy, listening
+from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Feature, Subscription
 from syncpoint.front.api.peek_admin import AskingChains, copies_of
 from syncpoint.wire.protobuf.messages import internal
 
@@ -89,23 +89,23 @@ class LetterAttendant:
         self._copy, self._asking, self._clock, self._publish = copy, asking, clock, publish
         self._mine, self._refusal, self._copies = mine, refusal, OwnCopies()
         self._attended: dict[int, _Attended] = {}
+        self._listener = listening(self._changed, Subscription, Feature.LETTERS, self._attended)
         self._rounds = Periodic(self._round, lambda: PAUSE_S, (SyncpointError,), "letters come late")
 
     def start(self) -> None:
         """Begin. Needs the event loop."""
         for record in self._copy.catalog.subscriptions():
             self._note(record)
-        self._copy.on_change.append(self._changed)
+        self._copy.on_change.append(self._listener)
 
     async def stop(self) -> None:
         """End, in the middle of a round, too."""
-        if self._changed in self._copy.on_change:
-            self._copy.on_change.remove(self._changed)
+        if self._listener in self._copy.on_change:
+            self._copy.on_change.remove(self._listener)
         await self._rounds.stop()
 
     def _changed(self, change: CatalogChange) -> None:
-        if not isinstance(change.record, Subscription):
-            return
+        assert isinstance(change.record, Subscription)
         if change.op is ChangeOp.DELETE:
             self._attended.pop(change.record.incarnation, None)
         else:

@@ -7,7 +7,7 @@ Promise: a record that comes out of here is legal, with the defaults of Pub/Sub 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from syncpoint.base.model import limits
@@ -19,7 +19,7 @@ from syncpoint.broker.push.push_config import VERSION, check_push_config
 from syncpoint.catalog.metadata.message_rules import TRANSFORMS, accounts_asked_as
 from syncpoint.catalog.metadata.records import CREATING, Author, DeadLetter, Retry, Subscription, Topic
 from syncpoint.front.api import masks
-from syncpoint.front.api.exports import EXPORTS, ExportStateOf, check_exports, is_exported_by, show_export
+from syncpoint.front.api.exports import EXPORTS, ExportStateOf, check_exports, show_export
 from syncpoint.front.api.validate import (
     check_labels,
     config_of,
@@ -31,6 +31,7 @@ from syncpoint.front.api.validate import (
 )
 from syncpoint.wire.protobuf.messages import pubsub
 
+AuthorOf = Callable[[], Author | None]
 _NOT_KEPT = (
     "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
 )  # fmt: skip
@@ -46,17 +47,18 @@ def new_subscription(
     topic: Topic | None,
     now_ns: int,
     vetting: Vetting | None = None,
-    author: Author | None = None,
+    author: AuthorOf = lambda: None,
 ) -> Subscription:
     """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
 
     `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
-    refuse it. `vetting`: where pushes may go; None: this server pushes nothing. `author`: who asks for it; None:
-    callers are not identified. Raises `InvalidArgument` or `Unimplemented`.
+    refuse it. `vetting`: where pushes may go; None: this server pushes nothing. `author`: who asks for it, where a
+    field needs that; None: callers are not identified. Raises `InvalidArgument` or `Unimplemented`.
     """
     parse_subscription(request.name)
     parse_topic(request.topic)
-    pubsub_filter.compile(request.filter)
+    if request.filter:
+        pubsub_filter.compile(request.filter)
     incarnation = 0 if topic is None else topic.incarnation
     record = Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns)
     fields = ("push_config", *EXPORTS, "dead_letter_policy", TRANSFORMS)
@@ -82,7 +84,7 @@ def changed_subscription(
     record: Subscription,
     request: pubsub.UpdateSubscriptionRequest,
     vetting: Vetting | None = None,
-    author: Author | None = None,
+    author: AuthorOf = lambda: None,
 ) -> Subscription:
     """The record as an UpdateSubscriptionRequest of this author wants it. Raises `InvalidArgument` or
     `Unimplemented`."""
@@ -93,7 +95,7 @@ def changed_subscription(
 
 
 def pushed_elsewhere(
-    record: Subscription, config: pubsub.PushConfig, vetting: Vetting | None = None, author: Author | None = None
+    record: Subscription, config: pubsub.PushConfig, vetting: Vetting | None = None, author: AuthorOf = lambda: None
 ) -> Subscription:
     """The record with another push_config, as this author wants it; one without an endpoint means pull. Raises
     `InvalidArgument`."""
@@ -105,23 +107,23 @@ def pushed_elsewhere(
     return _authored(_filled(record, message, vetting), ("push_config",), author)
 
 
-def _authored(record: Subscription, paths: Iterable[str], author: Author | None) -> Subscription:
+def _authored(record: Subscription, paths: Iterable[str], author: AuthorOf) -> Subscription:
     """The record after this author has set these fields: whoever says where messages go, or as whom a model is asked,
     is asked for it later. A field inside a dead letter policy, unless it is the topic, says nothing of that."""
     message = pubsub.Subscription.FromString(record.config)
-    if not (message.HasField("push_config") or is_exported_by(message) or record.options.forward_to):
+    if not (message.HasField("push_config") or _exports(message) or record.options.forward_to):
         record = replace(record, delivery_author=None)
     if record.dead_letter is None:
         record = replace(record, letter_author=None)
     for path in paths:
         name = path.partition(".")[0]
         if name in ("push_config", *EXPORTS) and message.HasField(name):
-            record = replace(record, delivery_author=author)
+            record = replace(record, delivery_author=author())
         elif path in ("dead_letter_policy", "dead_letter_policy.dead_letter_topic") and record.dead_letter is not None:
-            record = replace(record, letter_author=author)
+            record = replace(record, letter_author=author())
         elif path == TRANSFORMS:
-            acts = accounts_asked_as(message.message_transforms)
-            record = replace(record, transform_author=author if acts else None)
+            acts = message.message_transforms and accounts_asked_as(message.message_transforms)
+            record = replace(record, transform_author=author() if acts else None)
     return record
 
 
@@ -138,7 +140,8 @@ def subscription_message(
     message.topic = DELETED_TOPIC if topic is None else record.topic_name
     if record.state != CREATING:
         message.state = pubsub.Subscription.ACTIVE
-        show_export(message, record, export_state)
+        if _exports(message):
+            show_export(message, record, export_state)
     message.detached = record.detached
     message.push_config.SetInParent()
     if topic is not None and topic.retention_s:
@@ -152,19 +155,16 @@ def subscription_message(
 def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting | None) -> Subscription:
     """Check a message, fill in its defaults, and take its values over into the record."""
     message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
-    if vetting is None and message.push_config.push_endpoint:
-        raise Unimplemented("Subscription.push_config.push_endpoint")
-    check_push_config(message.push_config, vetting or Vetting())
-    if message.push_config.push_endpoint and message.enable_exactly_once_delivery:
-        raise refused("enable_exactly_once_delivery", "Exactly-once delivery is not supported for push subscriptions.")
-    if not message.push_config.push_endpoint:
-        message.ClearField("push_config")
-    check_exports(message)
-    if record.options.forward_to and (message.HasField("push_config") or is_exported_by(message)):
+    if message.HasField("push_config"):
+        _fill_push(message, vetting)
+    if _exports(message):
+        check_exports(message)
+    if record.options.forward_to and (message.HasField("push_config") or _exports(message)):
         raise FailedPrecondition(
             f"{record.name} forwards to {record.options.forward_to}: it cannot be pushed or exported, too."
         )
-    check_labels(dict(message.labels))
+    if message.labels:
+        check_labels(dict(message.labels))
     message.ack_deadline_seconds = message.ack_deadline_seconds or limits.ACK_DEADLINE_SECONDS_DEFAULT
     deadline = message.ack_deadline_seconds
     bounds = limits.ACK_DEADLINE_SECONDS_MIN, limits.ACK_DEADLINE_SECONDS_MAX
@@ -186,6 +186,21 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
         retry=retry,
         expiration_s=expiration_s,
     )
+
+
+def _fill_push(message: pubsub.Subscription, vetting: Vetting | None) -> None:
+    if vetting is None and message.push_config.push_endpoint:
+        raise Unimplemented("Subscription.push_config.push_endpoint")
+    check_push_config(message.push_config, vetting or Vetting())
+    if message.push_config.push_endpoint and message.enable_exactly_once_delivery:
+        raise refused("enable_exactly_once_delivery", "Exactly-once delivery is not supported for push subscriptions.")
+    if not message.push_config.push_endpoint:
+        message.ClearField("push_config")
+
+
+def _exports(message: pubsub.Subscription) -> bool:
+    """Whether it says of an export at all; it may say nothing of that where to."""
+    return any(message.HasField(field) for field in EXPORTS)
 
 
 def _retention(message: pubsub.Subscription) -> float:

@@ -62,7 +62,7 @@ def late_words_count() -> AbstractContextManager[None]:
     """What an older stream of a subscribe forwarder still had to say displaces the living one."""
 
     def anybody(self: Sessions, session: Any) -> Any:
-        return self._known.get(session.incarnation)
+        return self.known.get(session.incarnation)
 
     right = SourceHolders.attach
 

@@ -25,15 +25,19 @@ TIMES: tuple[tuple[ModuleType, str, float], ...] = (
 
 @contextmanager
 def patched(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Set attributes for a while."""
-    before = {name: owner.__dict__[name] for name in attributes}
+    """Set attributes for a while, of a class also such as it inherits."""
+    before = {name: owner.__dict__[name] for name in attributes if name in owner.__dict__}
+    assert all(hasattr(owner, name) for name in attributes), "there is nothing of that name"
     for name, value in attributes.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        for name in attributes:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.catalog import Catalog, listening
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.catalog.metadata.records import (
     ACTIVE,
@@ -18,6 +18,7 @@ from syncpoint.catalog.metadata.records import (
     CatalogChange,
     ChangeOp,
     DeadLetter,
+    Feature,
     Record,
     Retry,
     SeekTarget,
@@ -31,6 +32,7 @@ from syncpoint.catalog.metadata.records import (
     encode_changes,
     encode_record,
 )
+from syncpoint.wire.protobuf.messages import pubsub
 
 T = "projects/p/topics/t"
 
@@ -320,3 +322,31 @@ def test_memory_per_topic_with_a_subscription() -> None:
     finally:
         tracemalloc.stop()
     assert (after - before) / count < 2_048
+
+
+def test_listeners_are_called_for_what_uses_their_feature_or_did() -> None:
+    """Others change without them; what ends its use, or is deleted, is theirs to learn of."""
+    config = pubsub.Subscription(push_config={"push_endpoint": "https://a.example/"}).SerializeToString()
+    forwarding = SubscriptionOptions(forward_to=T)
+    plain = Subscription(5, "projects/p/subscriptions/s", 1, T, config=pubsub.Subscription().SerializeToString())
+    pushed, forwarded = dataclasses.replace(plain, config=config), dataclasses.replace(plain, options=forwarding)
+    assert (plain.features, pushed.features, forwarded.features) == (Feature(0), Feature.PUSH, Feature.FORWARD)
+    both = dataclasses.replace(pushed, options=forwarding._replace(dead_letter_expired=True))
+    assert both.features == Feature.PUSH | Feature.FORWARD | Feature.LETTERS
+    received: list[CatalogChange] = []
+    known: dict[int, str] = {}
+    changed = listening(received.append, Subscription, Feature.PUSH, known)
+    for record in (Topic(1, T), Setting("s", b""), plain, forwarded):
+        changed(CatalogChange.put(record))
+        changed(CatalogChange.delete(record))
+    assert received == []
+    changed(CatalogChange.put(pushed))
+    changed(CatalogChange.delete(pushed))
+    known[5] = "consumed"
+    changed(CatalogChange.put(plain))
+    changed(CatalogChange.delete(plain))
+    assert [one.record for one in received] == [pushed, pushed, plain, plain]
+    topics: list[CatalogChange] = []
+    listening(topics.append, Topic)(CatalogChange.put(plain))
+    listening(topics.append, Topic)(CatalogChange.put(Topic(1, T)))
+    assert [one.record for one in topics] == [Topic(1, T)]

@@ -149,11 +149,12 @@ class Chain:
         now = context.environment.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
         grants = Grants(epoch, now, known, memory.last_grants)
+        self._shared = grants.shared
         self.dispatcher = SourceDispatcher(
             self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at
         )
         self.holders = self.dispatcher.holders
-        self.follower.on_ledger = self.holders.register
+        self.follower.on_ledger = self._ledger_began
         self.duplicates = DuplicateBatches(self.forwarder, self.dispatcher.progress.handed_out)
         self.ingress = PublishIngress(
             self.number,
@@ -192,8 +193,13 @@ class Chain:
             if self.forwarder.commit.failed is None:
                 self.forwarder.commit.give_up(error)
             return
-        if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
-            self.holders.on_subscription_changed(change.record)
+        record = change.record
+        if isinstance(record, Subscription) and change.op is ChangeOp.PUT and record.incarnation in self._shared:
+            self.holders.on_subscription_changed(record)
+
+    def _ledger_began(self, subscription: int) -> None:
+        if subscription in self._shared:
+            self.holders.register(subscription)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed."""

@@ -141,7 +141,7 @@ class ChainHost:
                 if not isinstance(error, SyncpointError):
                     log.exception("chain %d cannot follow a change of the catalog: it ends", chain.number)
                 self.rounds.guard(partial(chain.forwarder.commit.give_up, error))
-        if isinstance(change.record, Subscription):
+        if self._sessions.known and isinstance(change.record, Subscription):
             self.rounds.guard(partial(self._attach_late, change.record.incarnation))
 
     def _attach_late(self, subscription: int) -> None:

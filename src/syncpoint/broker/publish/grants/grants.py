@@ -95,16 +95,16 @@ class Grants:
         self._known = dict(known or {})
         self._gone = dict(list((gone or {}).items())[-GONE_MAX:])  # the last grant of sources that are deleted
         self._peers: dict[int, _HolderState] = {}
-        self._subscriptions: dict[int, SubscriptionGrants] = {}
+        self.shared: dict[int, SubscriptionGrants] = {}  # by subscription
         self._pending: set[int] = set()  # subscriptions in which time alone may change something
 
     # -- subscriptions and their sources -----------------------------------------------------------------------------
 
     def share(self, subscription: int, *, ordered: bool, exactly_once: bool, rank: int, now: float) -> list[Effect]:
         """Begin to share a subscription, or learn that its kind or the chain's place has changed."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is None:
-            self._subscriptions[subscription] = SubscriptionGrants(subscription, ordered, exactly_once, rank)
+            self.shared[subscription] = SubscriptionGrants(subscription, ordered, exactly_once, rank)
             return []
         changed = (entry.ordered, entry.exactly_once, entry.rank) != (ordered, exactly_once, rank)
         entry.ordered, entry.exactly_once, entry.rank = ordered, exactly_once, rank
@@ -114,7 +114,7 @@ class Grants:
         """The subscription is gone, or nobody is attached to it any more; then the holders that an earlier owner has
         granted sources to may still deliver.
         """
-        entry = self._subscriptions.pop(subscription, None)
+        entry = self.shared.pop(subscription, None)
         self._pending.discard(subscription)
         for key in [key for key in self._known if key[0] == subscription]:
             del self._known[key]
@@ -123,7 +123,7 @@ class Grants:
 
     def sources(self, subscription: int, found: Iterable[tuple[int, bool]], now: float) -> list[Effect]:
         """These sources have something to deliver, or will have; with each, whether it is sealed."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is None:
             return []
         for source, sealed in found:
@@ -135,7 +135,7 @@ class Grants:
 
     def on_source_done(self, subscription: int, source: int) -> None:
         """Everything of a sealed source is acknowledged. Its last holder may say so again, or have to do it again."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is not None:
             entry.sources.pop(source, None)
             held = entry.held.pop(source, None)
@@ -157,7 +157,7 @@ class Grants:
 
     def open_sources(self, subscription: int) -> dict[int, bool]:
         """The sources that are shared now, and whether each is sealed."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         return entry.sources if entry is not None else {}
 
     # -- what forwarders say -----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Grants:
         for key in [key for key, (_, known) in self._known.items() if known == holder]:
             del self._known[key]
         effects: list[Effect] = []
-        for entry in self._subscriptions.values():
+        for entry in self.shared.values():
             if entry.holders.pop(holder, None) is not None or any(h.holder == holder for h in entry.held.values()):
                 _drop_grants_of(entry, holder)
                 effects += self._decide(entry, now)
@@ -195,7 +195,7 @@ class Grants:
         self, subscription: int, holder: int, wanted: bool, claims: Mapping[int, int], now: float
     ) -> list[Effect]:
         """It serves the subscription. `claims`: grants by source that it believes to hold."""
-        entry = self._subscriptions[subscription]
+        entry = self.shared[subscription]
         self.on_heartbeat(holder, now)
         entry.holders[holder] = wanted
         effects: list[Effect] = []
@@ -211,7 +211,7 @@ class Grants:
 
     def detach(self, subscription: int, holder: int, now: float) -> list[Effect]:
         """It serves the subscription no more, of its own will."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is None or entry.holders.pop(holder, None) is None:
             return []
         _drop_grants_of(entry, holder)
@@ -219,7 +219,7 @@ class Grants:
 
     def set_demand(self, subscription: int, holder: int, wanted: bool, now: float) -> list[Effect]:
         """Whether it can take messages at all."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is None or entry.holders.get(holder, wanted) == wanted:
             return []
         entry.holders[holder] = wanted
@@ -227,7 +227,7 @@ class Grants:
 
     def on_released(self, subscription: int, source: int, grant: int, now: float) -> list[Effect]:
         """The holder let go of what was revoked."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         held = entry.held.get(source) if entry is not None else None
         if entry is None or held is None or held.grant != grant or held.revoked_at is None:
             return []
@@ -242,13 +242,13 @@ class Grants:
                 self._mark_pending(holder)
         effects: list[Effect] = []
         for subscription in list(self._pending):
-            entry = self._subscriptions.get(subscription)
+            entry = self.shared.get(subscription)
             if entry is None:
                 self._pending.discard(subscription)
             else:
                 effects += self._decide(entry, now)
         for holder in [one for one, peer in self._peers.items() if now - peer.seen_at > 10 * GRANT_S]:
-            if not any(holder in entry.holders for entry in self._subscriptions.values()):
+            if not any(holder in entry.holders for entry in self.shared.values()):
                 del self._peers[holder]
         return effects
 
@@ -268,7 +268,7 @@ class Grants:
         """Whether acknowledgements of an exactly-once subscription count under this grant; under one that is being
         revoked they do until it is over.
         """
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         if entry is not None and (held := entry.held.get(source)) is not None:
             return held.grant == grant
         known = self._known.get((subscription, source))
@@ -276,20 +276,20 @@ class Grants:
 
     def attached(self, subscription: int) -> list[int]:
         """Everybody who serves the subscription."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         return list(entry.holders) if entry is not None else []
 
     def subscriptions(self) -> list[int]:
         """Those that are shared."""
-        return list(self._subscriptions)
+        return list(self.shared)
 
     def is_shared(self, subscription: int) -> bool:
         """Whether it is shared."""
-        return subscription in self._subscriptions
+        return subscription in self.shared
 
     def held(self, subscription: int) -> list[Granted]:
         """All grants of a subscription as they are now."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         return [
             Granted(subscription, source, held.grant, held.holder)
             for source, held in (entry.held.items() if entry is not None else ())
@@ -297,17 +297,17 @@ class Grants:
 
     def is_strict(self, subscription: int) -> bool:
         """Whether it is shared, and no message of it may be with two holders."""
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         return entry is not None and entry.strict
 
     def held_by(self, holder: int) -> int:
         """How many sources it delivers."""
-        return sum(held.holder == holder for entry in self._subscriptions.values() for held in entry.held.values())
+        return sum(held.holder == holder for entry in self.shared.values() for held in entry.held.values())
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _held(self, subscription: int, source: int) -> _HeldGrant | None:
-        entry = self._subscriptions.get(subscription)
+        entry = self.shared.get(subscription)
         return entry.held.get(source) if entry is not None else None
 
     def _decide(self, entry: SubscriptionGrants, now: float) -> list[Effect]:
@@ -420,7 +420,7 @@ class Grants:
 
     def _mark_pending(self, holder: int) -> None:
         """A holder came, or went: reconsider every subscription it serves at the next tick."""
-        self._pending.update(one.subscription for one in self._subscriptions.values() if holder in one.holders)
+        self._pending.update(one.subscription for one in self.shared.values() if holder in one.holders)
 
 
 def _drop_grants_of(entry: SubscriptionGrants, holder: int) -> None:

@@ -69,10 +69,10 @@ class Sessions:
 
     def __init__(self) -> None:
         self._of_member: dict[str, KnownForwarder] = {}
-        self._known: dict[int, KnownForwarder] = {}
+        self.known: dict[int, KnownForwarder] = {}  # by incarnation
 
     def __iter__(self) -> Iterator[KnownForwarder]:
-        return iter(list(self._known.values()))
+        return iter(list(self.known.values()))
 
     def began(self, session: Session, member: str, now: float) -> Began:
         """A stream says who it is of. It counts from now on, unless a newer one is known."""
@@ -84,7 +84,7 @@ class Sessions:
             return Began(False)
         displaced = known.session
         if known.incarnation != session.incarnation:
-            del self._known[known.incarnation]
+            del self.known[known.incarnation]
             self._add(session, member, now)
             return Began(True, displaced, known.incarnation)
         known.session, known.stream, known.registered = session, session.stream, session.registered
@@ -93,11 +93,11 @@ class Sessions:
 
     def _add(self, session: Session, member: str, now: float) -> None:
         known = KnownForwarder(member, session.incarnation, session.registered, session.stream, session, now)
-        self._of_member[member] = self._known[session.incarnation] = known
+        self._of_member[member] = self.known[session.incarnation] = known
 
     def of(self, session: Session) -> KnownForwarder | None:
         """Whose stream this is, if it is the newest; None: what is said on it counts no more."""
-        known = self._known.get(session.incarnation)
+        known = self.known.get(session.incarnation)
         return known if known is not None and known.session is session else None
 
     def lost(self, session: Session, now: float) -> bool:
@@ -112,7 +112,7 @@ class Sessions:
         """Incarnations that have not come back; they are not known any more."""
         gone = [one for one in self if one.lost_at is not None and now - one.lost_at > SESSION_S]
         for one in gone:
-            del self._known[one.incarnation]
+            del self.known[one.incarnation]
             del self._of_member[one.member]
         return [one.incarnation for one in gone]
 

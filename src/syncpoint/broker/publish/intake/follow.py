@@ -118,7 +118,8 @@ class Follower:
                 forwarder.subscription_removed(record.incarnation)
             elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
-                forwarder.server.set_early_delivery(record)
+                if record.early_delivery or record.incarnation in forwarder.server.early:
+                    forwarder.server.set_early_delivery(record)
         elif isinstance(record, Topic):
             if change.op is ChangeOp.DELETE:
                 forwarder.scheduled.drop_topic(record.incarnation)
