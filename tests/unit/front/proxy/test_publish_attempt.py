@@ -57,6 +57,18 @@ def test_chains_that_share_a_topic_come_by_turns_and_then_the_others() -> None:
     assert one.next_target(choice) == RouteTarget(2, "b")
 
 
+@pytest.mark.parametrize(("key", "chain", "step"), [(b"k", 1, NextStep.AGAIN), (b"", 2, NextStep.ELSEWHERE)])
+def test_silent_metadata_do_not_hide_that_an_earlier_attempt_may_have_succeeded(
+    key: bytes, chain: int, step: NextStep
+) -> None:
+    one = attempt(key)
+    one.begin(1, 0.0)
+    after(one, LOST)
+    one.begin(chain, 0.1)
+    assert after(one, SILENT, METADATA_S + 1) is step
+    assert one.unknown
+
+
 def test_without_a_key_a_lost_attempt_goes_elsewhere_and_with_one_it_stays() -> None:
     keyless, keyed = attempt(), attempt(b"k")
     for one in (keyless, keyed):

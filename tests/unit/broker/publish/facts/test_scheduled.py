@@ -483,6 +483,17 @@ def test_the_tables_against_a_plain_list(found: list[Scheduled], data: st.DataOb
     assert sorted(one for topic in (1, 2, 3) for one in again.of_topic(topic, None, 100)) == sorted(model)
 
 
+@pytest.mark.parametrize("others", [0, 9])
+def test_one_that_waits_holds_its_entry_wherever_it_stands_in_it(others: int) -> None:
+    source = Source(2, WAITING_TOPIC)
+    for offset in range(10, 14):
+        made = tables(*(Scheduled(5, 2, 100 + one, 1) for one in range(others)), Scheduled(5, 2, offset, 1))
+        assert made.holds(source, 10, 14, 0)
+        assert made.holds(source, offset, offset + 1, 0)
+        assert not made.holds(source, offset - 4, offset, 0)
+        assert not made.holds(source, offset + 1, offset + 5, 0)
+
+
 def test_what_came_first_and_was_cancelled_leaves_no_heap_behind() -> None:
     made = tables(Scheduled(100, 1, 0, 1))
     for offset in range(1, 1000):
