@@ -71,7 +71,7 @@ def _print(answer: Any, clients: Sequence[Any], columns: Sequence[tuple[str, str
         return
     rows = [[show(dig(as_dict(one), path)) for _, path in columns] for one in clients]
     headings = [heading for heading, _ in columns]
-    print_table(*(without_empty_columns(headings, rows) if rows else (headings, rows)))
+    print_table(*without_empty_columns(headings, rows))
     if answer.more:
         said(f"({answer.more:,} more are not shown)")
     for one in answer.unknown:

@@ -222,8 +222,8 @@ def age(text: str) -> str:
 
 
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """The same table without the columns that are empty in every row."""
-    used = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    """The table without the columns that are empty in every row; one without rows keeps all its headings."""
+    used = [index for index in range(len(headings)) if not rows or any(row[index] for row in rows)]
     return [headings[index] for index in used], [[row[index] for index in used] for row in rows]
 
 

@@ -100,3 +100,9 @@ def test_a_state_begins_with_what_waits(server, run, run_json):
     assert fields.index("incarnation") > fields.index("options.earlyDelivery")
     assert "11 min 51 s" in "\n".join(lines)
     assert run_json("subscriptions", "state", "s")["oldestUnackedAge"] == "711s"
+
+
+def test_an_answer_without_rows_says_so_whatever_columns_could_be_left_out(capsys):
+    output.print_answer("table", [], *output.without_empty_columns(["DATA", "REASON"], []))
+    assert capsys.readouterr().err == "(none)\n"
+    assert output.without_empty_columns(["DATA", "REASON"], [["a", ""]]) == (["DATA"], [["a"]])
