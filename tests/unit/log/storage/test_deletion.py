@@ -6,9 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from syncpoint.log.storage.deletion import Deletion
 from syncpoint.log.storage.disk.segment_catalog import Segment
 from syncpoint.log.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex
 from syncpoint.log.storage.record import EntryKind, Header
@@ -375,3 +378,16 @@ def test_segments_of_which_little_is_live_go_at_the_pace_at_which_they_are_judge
         harness.quiesce()
     assert len(list(harness.store.catalog)) <= before // 4
     harness.judge()
+
+
+@pytest.mark.parametrize(
+    ("log", "last_position", "controls", "removable"),
+    [(2, 99, 1, True), (3, 9, 1, True), (3, 10, 1, False), (3, 11, 1, False), (4, 1, 1, False), (4, 1, 0, True)],
+)
+def test_a_checkpoint_stands_for_facts_in_front_of_it_and_not_for_itself(
+    log: int, last_position: int, controls: int, removable: bool
+) -> None:
+    """A segment that ends with the beginning of the newest checkpoint, in log 3 at position 10, has that in it."""
+    deletion = cast(Any, SimpleNamespace(_control_floor=(3, 10)))
+    segment = cast(Any, SimpleNamespace(log=log, last_position=last_position, controls=controls))
+    assert Deletion.removable(deletion, segment) is removable
