@@ -57,6 +57,18 @@ def unreachable(harness: Harness, slots: tuple[int, ...], when: Callable[[str, s
 
 
 @both
+def test_a_counter_that_an_opening_reserved_and_never_used_is_nobody_elses(
+    rule: AckRule, slots: tuple[int, ...]
+) -> None:
+    harness = stored(rule)
+    unreachable(harness, slots, lambda operation, path: "/pool" in path)
+    with pytest.raises(DisksMissing, match="cannot be begun"):
+        harness.open()
+    harness.kill()
+    assert harness.open().log_counter == 3
+
+
+@both
 @pytest.mark.parametrize("where", ["/pool", "logs/0000000002"])
 def test_disks_that_leave_before_or_while_a_log_begins(rule: AckRule, slots: tuple[int, ...], where: str) -> None:
     harness = stored(rule)

@@ -117,6 +117,21 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     assert not [one for one in copied if list(store._deletion.copied(first, one))]
 
 
+def test_a_copy_on_fewer_disks_keeps_nothing() -> None:
+    harness = broken_off()
+    harness.kill()
+    harness.open()
+    store = harness.store
+    first = store.catalog.at(1, 1)
+    assert first is not None
+    copied = [one for one in store.catalog.index(first).messages() if list(store._deletion.copied(first, one))]
+    assert copied
+    for segment in store.catalog:
+        if segment is not first:
+            segment.copies.popitem()
+    assert not [one for one in copied if list(store._deletion.copied(first, one))]
+
+
 def test_hundreds_of_restarts_leave_nothing_behind() -> None:
     harness = Harness(1)
     calls = []
