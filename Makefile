@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ life: dev ## follow one message through the code and renew the tables of docs/li
 
 metrics: dev ## write the table of docs/metrics.md from the families that there are
 	@$(BIN)/python tools/metrics_page.py
+
+status: dev ## write docs/status.md from docs/status.toml and the marks of tests
+	@$(BIN)/python tools/status.py
 
 crossings: dev ## write tests/integration/crossings.md from the table of features and events that tests cross
 	@$(BIN)/python tools/crossings.py

@@ -21,8 +21,7 @@ from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
 from syncpoint.testing.simulation.runner import SIMULATIONS, Report, RunResult, run_many
 
 PLANTED_SEEDS = 200
-# Seeds of `--test` whose complaints are open: docs/status.md says what each complains about. They are run and reported,
-# and do not fail the test; any other one does.
+# Seeds of `--test` whose complaints are open. They are run and reported, and do not fail the test; any other one does.
 UNSOLVED: dict[str, frozenset[int]] = {}
 SHOW_EVERY = 250
 

@@ -22,7 +22,10 @@ from syncpoint.wire.protobuf import methods
 from tests.faults_spark.faults_kit import Case, Driver, Failed, Unguarded, kill_one
 from tests.spark.federation_kit import Site, awaited
 
-pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.shows("spark-faults"),
+]  # two cores, with a JVM and several servers on them
 
 Make = Callable[..., Case]
 Record = Callable[..., None]

@@ -22,7 +22,7 @@ from syncpoint.testing.rigs.log_oracle import LogComparison, judge
 from tests.faults_spark.faults_kit import descendants, kill_one
 from tests.spark.federation_kit import Site, awaited, name_of, sites
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.shows("spark-faults")]
 
 SECRET = "a-token-that-nobody-may-see-88213"
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -28,6 +28,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import accounts, iam, pubsub
 from tests.unit.catalog.access.test_gate import of_project_a
 
+pytestmark = pytest.mark.shows("attacks")
+
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 P, S, SCHEMAS, IAM = methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM
 TOPIC, SUBSCRIPTION, SNAPSHOT = "projects/a/topics/one", "projects/a/subscriptions/two", "projects/a/snapshots/three"

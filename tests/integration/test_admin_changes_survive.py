@@ -11,6 +11,8 @@ from syncpoint.front.client.client import Client
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 
+pytestmark = pytest.mark.shows("options")
+
 NAME = "metadata.sqlite"
 
 

@@ -22,7 +22,7 @@ from syncpoint.wire.protobuf.messages import admin
 A, B, C = "a", "b", "c"
 
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.shows("at-risk")]
 
 
 def foretold(endpoint, **named):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from syncpoint.front.client.client import Client
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_at_risk import of_topic, published, received, taken
+
+pytestmark = pytest.mark.shows("at-risk")
 
 
 def asked(cluster, **named):

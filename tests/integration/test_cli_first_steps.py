@@ -15,6 +15,8 @@ import pytest
 
 from syncpoint.testing.server_process import ServerProcess
 
+pytestmark = pytest.mark.shows("cli")
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import fastavro
 import fsspec
+import pytest
 
 from syncpoint.broker.export.bucket_files import BucketFile, remove_left
 from syncpoint.broker.export.contents import Contents
@@ -19,6 +20,8 @@ from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.testing.rigs.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pubsub
+
+pytestmark = pytest.mark.shows("export")
 
 ACTIVE, RESOURCE_ERROR = 1, 2
 SCHEMA_MISMATCH = 5

@@ -25,7 +25,7 @@ from syncpoint.wire.protobuf.status import unpacked
 from tests.kit.clusters import Kit
 from tests.kit.endpoint import Endpoint
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.shows("access")]
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=2)

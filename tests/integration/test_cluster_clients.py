@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 
+import pytest
+
 from syncpoint.testing.rigs import checkers
 from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import Load
+
+pytestmark = pytest.mark.shows("proxies")
 
 
 def test_what_one_proxy_made_the_other_serves(cluster, enter):

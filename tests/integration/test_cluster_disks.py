@@ -12,6 +12,8 @@ import pytest
 from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import note
 
+pytestmark = pytest.mark.shows("disks")
+
 TRIES = 3
 
 

@@ -21,6 +21,8 @@ from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Load, note
 from tests.kit.endpoint import Endpoint
 
+pytestmark = pytest.mark.shows("failover")
+
 ALL = (checkers.order_per_key, checkers.exactly_once)
 
 

@@ -12,6 +12,8 @@ from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 from tests.kit.clusters import Kit
 
+pytestmark = pytest.mark.shows("etcd-down")
+
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 
+import pytest
+
 from syncpoint.testing.rigs import official
 from tests.kit.scraping import page, scraped, soon
+
+pytestmark = pytest.mark.shows("metrics")
 
 SHOWN = {
     "storage": "syncpoint_disk_server_written_bytes_total",

@@ -13,6 +13,8 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Load, note, run_all
 
+pytestmark = pytest.mark.shows("ownership")
+
 ALL = (checkers.order_per_key, checkers.exactly_once)
 
 

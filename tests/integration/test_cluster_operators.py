@@ -26,6 +26,8 @@ from syncpoint.testing.rigs.official import bodies, eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 
+pytestmark = pytest.mark.shows("tls")
+
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)
 

@@ -11,6 +11,8 @@ from syncpoint.programs.probers.prober_table import METRICS, PROBERS, Measure
 from tests.kit.clusters import Kit
 from tests.kit.probing import held_probers
 
+pytestmark = pytest.mark.shows("probers")
+
 
 @pytest.mark.long
 @pytest.mark.timeout(300)

@@ -17,6 +17,8 @@ from syncpoint.testing.rigs.official import bodies, eventually, refused
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit, holds
 
+pytestmark = pytest.mark.shows("regions")
+
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2)
 
 

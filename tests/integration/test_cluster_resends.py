@@ -18,6 +18,8 @@ from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.network import TcpNetwork
 from tests.kit.clusters import note
 
+pytestmark = pytest.mark.shows("resends")
+
 STATUS = methods.PROCESS.GetStatus
 PUBLISHERS = 48
 COUNTS = ("duplicates", "duplicates_late", "unknown", "pending")

@@ -21,6 +21,8 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.kit.clusters import Kit, note
 
+pytestmark = pytest.mark.shows("clients-restart")
+
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 CLASSES = {f"class-{number}": {"durability": "async"} for number in range(2, 7)}  # and the default one
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.clients.official import CACHE, CLIENTS, prepare
 from tests.clients.run import together
 from tests.clients.targets import Target
+
+pytestmark = pytest.mark.shows("clients-restart")
 
 ROLES = ("proxy", "router", "publish-forwarder", "subscribe-forwarder", "storage")
 

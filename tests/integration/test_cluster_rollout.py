@@ -19,7 +19,11 @@ from syncpoint.testing.rigs.etcd import why_not
 from tests.kit.customers import ContinuousTest, Customers
 from tests.kit.rollouts import FAILING, ThreeEnvironments, program
 
-pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+    pytest.mark.timeout(900),
+    pytest.mark.shows("rollouts"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from syncpoint.programs.cli.main import cli
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "")
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not() or ""), pytest.mark.shows("status-command")]
 SMALL = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
 
 

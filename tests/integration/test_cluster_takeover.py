@@ -13,6 +13,8 @@ from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import Kit, note
 
+pytestmark = pytest.mark.shows("failover")
+
 
 @pytest.mark.parametrize("first", [True, False], ids=["its-first-disks", "its-last-disks"])
 def test_a_chain_is_taken_over_while_a_storage_process_has_been_away_for_longer_than_its_lease(cluster, enter, first):

@@ -20,6 +20,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from tests.integration.conftest import Space
 
+pytestmark = pytest.mark.shows("connected")
+
 READER = "reader@shop.iam.gserviceaccount.com"
 
 

@@ -20,7 +20,7 @@ from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.browsing import MARKS, Looked, chromium, sync_api
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.shows("console")]
 TOPICS = 10_000
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 ORDERS, BILLING, LETTERS = "projects/shop/topics/orders", "projects/shop/subscriptions/billing", "letters"

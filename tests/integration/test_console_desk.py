@@ -24,7 +24,7 @@ from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.test_pipeline_writing import Writer, numbered, planned
 from tests.kit.browsing import MARKS, Looked, apart, chromium, trusting
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.shows("console")]
 ORDERS, FAILED = "projects/shop/topics/orders", "projects/shop/topics/failed"
 BILLING, LETTERS = "projects/shop/subscriptions/billing", "projects/shop/subscriptions/letters"
 SECRET, NAMED = "payload-that-is-secret", "attribute-that-is-secret"

@@ -36,6 +36,7 @@ from tests.kit.watched_cluster import SomeTraffic, WatchedCluster
 pytestmark = [
     *MARKS,
     pytest.mark.skipif(why_not() is not None, reason="etcd is not installed (Debian: apt-get install etcd-server)"),
+    pytest.mark.shows("console"),
 ]
 PATIENCE_MS = 90_000  # until a look of the monitor finds what happened
 WIDE = {"width": 1280, "height": 900}

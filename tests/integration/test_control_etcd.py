@@ -24,7 +24,10 @@ from syncpoint.cluster.control.peer_channels import PeerChannels, process_method
 from syncpoint.testing.rigs import etcd
 from syncpoint.wire.transport.network import TcpNetwork, join_address
 
-pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
+pytestmark = [
+    pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""),
+    pytest.mark.shows("ownership"),
+]
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()
 

@@ -32,6 +32,8 @@ from tests.kit.crossings.table import (
 )
 from tests.kit.houses import KINDS
 
+pytestmark = pytest.mark.shows("crossings")
+
 SEED = int(os.environ.get("SYNCPOINT_CROSSINGS_SEED", "0"))
 SLOW = pytest.mark.timeout(900)  # many cells, each with the patience of its own
 

@@ -24,6 +24,8 @@ from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 from tests.kit.clusters import Kit
 
+pytestmark = pytest.mark.shows("records")
+
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 KEPT = {"message_retention_duration": {"seconds": 3600}}
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.shows("kill")
+
 FLIGHTS = Path(__file__).resolve().parents[2] / "demo" / "flights.py"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.shows("rest")
+
 httplib2 = pytest.importorskip("httplib2")
 discovery = pytest.importorskip("googleapiclient.discovery")
 errors = pytest.importorskip("googleapiclient.errors")

@@ -13,6 +13,8 @@ import pytest
 
 from tests.kit.greedy_tenants import ATTACKS, Tenants, fill, percentile
 
+pytestmark = pytest.mark.shows("quotas")
+
 WAIT_S, TIMES = 1.0, 20
 """The 99th percentile is less than the one, or less than so many times that of the idle server."""
 RESOURCES = 1_500

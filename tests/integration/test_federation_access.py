@@ -49,6 +49,8 @@ from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 from syncpoint.wire.protobuf.token_commands import token_command
 from tests.integration.test_official_python_access import GuardedServer
 
+pytestmark = pytest.mark.shows("federation")
+
 TASK = "copier@example.com"
 TOPIC = "projects/a/topics/orders"
 ROLES = {

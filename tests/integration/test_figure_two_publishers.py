@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from google.cloud.pubsub_v1.types import FlowControl
 
 from syncpoint.testing.rigs.official import eventually
+
+pytestmark = pytest.mark.shows("two-publishers")
 
 
 class Subscriber:

@@ -19,6 +19,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import eventually
 
+pytestmark = pytest.mark.shows("rest")
+
 AVRO = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 
 

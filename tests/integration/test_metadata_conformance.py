@@ -39,6 +39,8 @@ from syncpoint.testing.rigs import etcd
 from syncpoint.testing.rigs.plain_tests import on_loop, plain_test
 from syncpoint.wire.transport.network import TcpNetwork, join_address
 
+pytestmark = pytest.mark.shows("catalog")
+
 CLOCK, RANDOM = SystemClock(), SystemRandom()
 TTL_S = 1.0
 

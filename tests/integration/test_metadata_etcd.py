@@ -26,7 +26,7 @@ from syncpoint.testing.rigs.etcd import EtcdCluster, why_not
 from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.transport.network import TcpNetwork
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.shows("etcd-down")]
 
 CLOCK, RANDOM = SystemClock(), SystemRandom()
 

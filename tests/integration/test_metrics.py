@@ -18,6 +18,8 @@ from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from tests.kit.scraping import page, scraped, soon, within
 
+pytestmark = pytest.mark.shows("metrics")
+
 TOPIC, SUB = "projects/shop/topics/orders", "projects/shop/subscriptions/billing"
 
 

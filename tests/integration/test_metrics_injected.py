@@ -14,6 +14,8 @@ from tests.faults.build_shim import Faults, compiler
 from tests.kit.probing import probed_once
 from tests.kit.scraping import Row, scraped, soon
 
+pytestmark = pytest.mark.shows("injected")
+
 TOPIC = "projects/p/topics/orders"
 SLOW_S = 1.3
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler")

@@ -12,7 +12,7 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Kit
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.timeout(500), pytest.mark.shows("mitigation")]
 SETTINGS = {"mitigation": {"mode": "act", "probation_s": 15, "loop_lag_s": 0.4, "share": 0.5}}
 
 

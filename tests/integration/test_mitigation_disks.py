@@ -18,6 +18,7 @@ from tests.kit.clusters import Kit
 pytestmark = [
     pytest.mark.timeout(500),
     pytest.mark.long,  # where everything else writes, too, all disks are slow, and none is slower than the others
+    pytest.mark.shows("mitigation"),
 ]
 SLOW_S = 1.5
 SETTINGS = {

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
+
+pytestmark = pytest.mark.shows("monitor")
 
 COUNTED = {"orders": 30, "bills": 50, "mails": 20}
 

@@ -27,6 +27,8 @@ from syncpoint.watch.monitor.prometheus_rules import rules_file
 from syncpoint.watch.monitor.sli_table import SLIS
 from tests.kit.probing import held_probers
 
+pytestmark = pytest.mark.shows("dashboards")
+
 PROMETHEUS = shutil.which("prometheus")
 NOTHING_TO_SHOW = (  # without routers, and while probers find nothing wrong
     "Router.Route",

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.node,
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs node and npm"),
     pytest.mark.timeout(300),
+    pytest.mark.shows("clients-node"),
 ]
 
 

@@ -32,6 +32,8 @@ from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import accounts, admin
 from tests.kit.endpoint import Endpoint
 
+pytestmark = pytest.mark.shows("clients-python", "access", "authors")
+
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 OWNER = "root@demo.example"
 TOPIC, SUBSCRIPTION = "projects/a/topics/orders", "projects/a/subscriptions/billing"

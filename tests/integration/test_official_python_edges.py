@@ -10,6 +10,8 @@ import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 from google.pubsub_v1 import types
 
+pytestmark = pytest.mark.shows("limits")
+
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 ORDERLY = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
 

@@ -14,6 +14,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from syncpoint.testing.rigs.official import refused
 
+pytestmark = pytest.mark.shows("reflection")
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICES = ("google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber")
 

@@ -15,6 +15,8 @@ from google.cloud import pubsub_v1
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.endpoint import Endpoint
 
+pytestmark = pytest.mark.shows("push")
+
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/pushed"
 WAIT_S = 30
 

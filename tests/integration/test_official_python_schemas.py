@@ -8,6 +8,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import refused
 
+pytestmark = pytest.mark.shows("schemas")
+
 PROTO = 'syntax = "proto3"; message Order { string id = 1; int32 count = 2; }'
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 REVISED = {**AVRO, "fields": [*AVRO["fields"], {"name": "count", "type": "int", "default": 0}]}

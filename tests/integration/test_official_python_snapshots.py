@@ -8,6 +8,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import refused
 
+pytestmark = pytest.mark.shows("seek")
+
 DAY = datetime.timedelta(days=1)
 
 

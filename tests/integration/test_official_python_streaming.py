@@ -9,6 +9,8 @@ from google.pubsub_v1.types import StreamingPullRequest
 
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 
+pytestmark = pytest.mark.shows("clients-python", "flow-control")
+
 DEADLINE = {"stream_ack_deadline_seconds": 60}
 SAME_SIZE = "ack IDs and deadlines must have the same size"
 

@@ -6,6 +6,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import refused
 
+pytestmark = pytest.mark.shows("clients-python")
+
 
 def wanted(space, topic=None, **fields):
     """A CreateSubscription request for a fresh topic."""

@@ -20,6 +20,8 @@ from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
 from tests.kit.any_request import Drawing
 
+pytestmark = pytest.mark.shows("one-house")
+
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
 OFTEN = ["CreateTopic", "CreateSubscription", "CreateSnapshot", "UpdateTopic", "UpdateSubscription", "UpdateSnapshot",
          "Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline", "Seek"]  # fmt: skip

@@ -21,6 +21,8 @@ from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint
 from tests.kit.houses import ISSUER, MODEL
 
+pytestmark = pytest.mark.shows("one-house")
+
 
 @pytest.fixture
 def space(house: str) -> Iterator[Space]:

@@ -21,6 +21,8 @@ from syncpoint.wire.protobuf import methods
 from tests.integration.conftest import Space
 from tests.kit.endpoint import Endpoint
 
+pytestmark = pytest.mark.shows("forwarding")
+
 WITHIN_S = 60.0
 
 

@@ -27,6 +27,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 
+pytestmark = pytest.mark.shows("queues", "forwarding", "one-house")
+
 
 @pytest.fixture
 def space(house: str) -> Iterator[Space]:

@@ -22,7 +22,7 @@ from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.transport.network import TcpNetwork
 from tests.kit.clusters import Kit
 
-pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
+pytestmark = [pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""), pytest.mark.shows("upgrade")]
 
 TOPIC, LATER = "projects/p/topics/loud", "projects/p/topics/quiet"
 SUB, LATER_SUB = "projects/p/subscriptions/loud", "projects/p/subscriptions/quiet"

@@ -16,7 +16,7 @@ from tests.integration.test_operate_backup import command, drain, publish
 from tests.integration.test_pipeline_cluster import Program, numbered, numbers
 from tests.kit.clusters import Kit
 
-pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
+pytestmark = [pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""), pytest.mark.shows("import")]
 
 TOPIC, GONE = "projects/p/topics/orders", "projects/p/topics/gone"
 PLAIN, KEYED, ONCE, DONE = (f"projects/p/subscriptions/{name}" for name in ("plain", "keyed", "once", "done"))

@@ -16,6 +16,8 @@ import pytest
 
 from syncpoint.testing.server_process import ServerProcess
 
+pytestmark = pytest.mark.shows("top")
+
 COMMAND = [sys.executable, "-m", "syncpoint.programs.cli", "top"]
 
 

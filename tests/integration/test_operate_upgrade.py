@@ -21,7 +21,7 @@ from syncpoint.testing.rigs.official import eventually
 from tests.integration.test_operate_backup import command, drain
 from tests.kit.clusters import Kit
 
-pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
+pytestmark = [pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""), pytest.mark.shows("upgrade")]
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/orders"
 NEWER = """

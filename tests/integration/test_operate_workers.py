@@ -21,6 +21,8 @@ from syncpoint.wire.protobuf.messages import admin
 from tests.integration.test_operate_backup import drain, publish
 from tests.integration.test_operate_import import check, check_epochs, fill, write_epochs
 
+pytestmark = pytest.mark.shows("workers")
+
 TOPIC, SUB = "projects/p/topics/busy", "projects/p/subscriptions/busy"
 
 

@@ -17,6 +17,8 @@ from tests.kit.otlp_numbers import numbers_of
 from tests.kit.otlp_receiver import OtlpReceiver, attributes_of
 from tests.kit.scraping import page, soon
 
+pytestmark = pytest.mark.shows("metrics")
+
 TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscriptions/billing"
 MESSAGES, ACKNOWLEDGED = 200, 150
 ORDERS, BILLING = (("project", "shop"), ("topic", "orders")), (("project", "shop"), ("subscription", "billing"))

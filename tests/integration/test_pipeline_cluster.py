@@ -19,6 +19,8 @@ from syncpoint.testing.rigs import official
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import pipeline
 
+pytestmark = pytest.mark.shows("pipeline-clusters")
+
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
 KEPT = {"message_retention_duration": {"seconds": 3600}}
 TYPES = {"data": (4, pa.binary()), "ordering_key": (6, pa.utf8())}

@@ -17,6 +17,8 @@ from syncpoint.testing.rigs.official import eventually, refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 
+pytestmark = pytest.mark.shows("pipelines")
+
 COLUMNS = {
     "message_id": pa.string(),
     "offset": pa.int64(),

@@ -19,6 +19,8 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 
+pytestmark = pytest.mark.shows("pipelines")
+
 COLUMNS = {
     "message_id": (1, pa.utf8()), "offset": (2, pa.int64()), "publish_time": (3, pa.timestamp("us", "UTC")),
     "data": (4, pa.binary()), "attributes": (5, pa.map_(pa.utf8(), pa.utf8())), "ordering_key": (6, pa.utf8()),

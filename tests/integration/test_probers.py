@@ -29,7 +29,7 @@ from tests.kit.probing import held_probers, probed_once, unexpected, verdicts
 from tests.kit.relay import FaultyPushes, FaultyRelay, PushFault, RelayFault
 from tests.kit.scraping import scraped
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.shows("probers")]
 KINDS = (*Measure, None)
 PATIENCE_ELSE = 8.0
 CALM = ("--patience", str(PATIENCE_ELSE), "--timeout", str(TIMEOUT_S))

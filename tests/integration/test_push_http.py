@@ -36,6 +36,8 @@ from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
 from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("push")
+
 LOCAL = Vetting(networks(["loopback"]))
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

@@ -9,6 +9,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import Api, attributes_of, eventually
 
+pytestmark = pytest.mark.shows("retries")
+
 
 def pull_everything(space, subscription, wait=2.0):
     """All messages there are now, until a pull stays empty."""

@@ -9,6 +9,8 @@ import pytest
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 
+pytestmark = pytest.mark.shows("catalog")
+
 
 def picture(space):
     """Everything the admin calls show of a project."""

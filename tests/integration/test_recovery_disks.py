@@ -19,6 +19,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import bodies, eventually
 
+pytestmark = pytest.mark.shows("disks")
+
 
 @contextlib.contextmanager
 def small_disk(folder, megabytes, kind="ext4"):

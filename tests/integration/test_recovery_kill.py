@@ -20,6 +20,8 @@ from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, se
 from syncpoint.testing.rigs.official import Api, eventually
 from syncpoint.wire.protobuf.messages import admin
 
+pytestmark = pytest.mark.shows("kill")
+
 CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "NOT_FOUND")
 
 

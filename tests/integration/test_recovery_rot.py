@@ -15,6 +15,8 @@ import pytest
 
 from syncpoint.testing.server_process import ServerFailed
 
+pytestmark = pytest.mark.shows("disks")
+
 
 def segments(disk):
     return sorted(disk.rglob("*.seg"))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.shows("kill")
+
 SOAK = Path(__file__).resolve().parents[1] / "soak" / "soak.py"
 
 

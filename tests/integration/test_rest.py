@@ -25,6 +25,8 @@ from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("rest")
+
 JSON = {"content-type": "application/json"}
 
 

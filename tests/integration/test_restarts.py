@@ -12,6 +12,8 @@ from syncpoint.front.client.client import Client
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 
+pytestmark = pytest.mark.shows("restarts")
+
 LIVES = 30
 TOPICS = 300
 USED = 20  # topics that get messages in every life

@@ -6,9 +6,13 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.integration.conftest import Space
+
+pytestmark = pytest.mark.shows("schedules")
 
 AT, ID = "sys.ScheduledEnqueueTimeUtc", "sys.ScheduledMessageId"
 KILLS = 4

@@ -11,6 +11,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import attributes_of, bodies, eventually
 
+pytestmark = pytest.mark.shows("retries")
+
 
 class Dead:
     """A topic with a subscription that gives up after five attempts, and a reader of what it gave up."""

@@ -11,6 +11,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 
+pytestmark = pytest.mark.shows("exactly-once")
+
 PERMANENT = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import attributes_of, bodies, refused
 
+pytestmark = pytest.mark.shows("filters")
+
 SETS = [
     {"none": "of these matter"},
     {"lang": "en"},

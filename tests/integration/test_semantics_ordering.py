@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
+
 from syncpoint.testing.rigs import checkers
 from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.rigs.official import bodies, eventually
+
+pytestmark = pytest.mark.shows("ordering")
 
 
 def numbers(received):

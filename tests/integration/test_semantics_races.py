@@ -11,6 +11,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import Api, bodies, eventually
 
+pytestmark = pytest.mark.shows("sync-point")
+
 
 def code_of(call, *arguments, **options):
     """The name of the status a call ends with."""

@@ -13,6 +13,8 @@ import pytest
 
 from syncpoint.testing.rigs.official import bodies, eventually
 
+pytestmark = pytest.mark.shows("redelivery")
+
 
 def test_an_unacknowledged_message_comes_again_under_a_new_ack_id(space):
     topic, subscription = space.pair(ack_deadline_seconds=600)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from syncpoint.testing.rigs.official import bodies, eventually
+
+pytestmark = pytest.mark.shows("flow-control")
 
 
 def test_fifty_subscriptions_store_a_message_once(boot, enter, tmp_path):

@@ -9,6 +9,8 @@ from google.pubsub_v1.types import SeekRequest
 
 from syncpoint.testing.rigs.official import bodies, refused
 
+pytestmark = pytest.mark.shows("seek")
+
 YEAR_3000 = datetime.datetime(3000, 1, 1, tzinfo=datetime.UTC)
 LONG_AGO = {"seconds": 1}
 

@@ -13,6 +13,8 @@ from syncpoint.testing.rigs import checkers
 from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.rigs.official import Api, eventually
 
+pytestmark = pytest.mark.shows("sync-point")
+
 
 class Publisher:
     """Publishes small requests one after the other until stopped."""

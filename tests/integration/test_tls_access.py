@@ -17,6 +17,8 @@ from syncpoint.programs.cli.main import cli
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 
+pytestmark = pytest.mark.shows("access")
+
 APP = "billing@demo.iam.syncpoint.internal"
 MEMBER = f"serviceAccount:{APP}"
 

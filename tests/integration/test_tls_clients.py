@@ -12,6 +12,8 @@ from syncpoint.programs.cli.main import cli
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 
+pytestmark = pytest.mark.shows("tls")
+
 
 @pytest.fixture(params=[(), ("--workers", "2")], ids=["one", "workers"])
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Authority, str]]:

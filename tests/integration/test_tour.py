@@ -22,6 +22,8 @@ import pytest
 
 from syncpoint.testing.server_process import ServerProcess
 
+pytestmark = pytest.mark.shows("tour")
+
 ROOT = Path(__file__).resolve().parents[2]
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 SERVICE_BUS = ROOT / "docs" / "service-bus.md"

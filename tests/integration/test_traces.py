@@ -17,6 +17,8 @@ from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
 from tests.kit.otlp_receiver import OtlpReceiver, attributes_of
 
+pytestmark = pytest.mark.shows("traces")
+
 START_S = 180.0
 SERVERS = ("publish orders", "persist orders", "deliver billing", "ack billing")
 

@@ -28,6 +28,8 @@ from syncpoint.wire.transport.frames import SettingId
 from syncpoint.wire.transport.limits import MIB, TransportLimits
 from syncpoint.wire.transport.server import serve
 
+pytestmark = pytest.mark.shows("transport")
+
 PROJECT = "projects/crowded"
 PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 LIST = "/google.pubsub.v1.Publisher/ListTopics"

@@ -23,6 +23,8 @@ from syncpoint.wire.transport.client import Channel
 from syncpoint.wire.transport.server import Server, serve
 from syncpoint.wire.transport.tasks import unary_async
 
+pytestmark = pytest.mark.shows("transport")
+
 BIG = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 

@@ -16,6 +16,8 @@ from syncpoint.wire.transport.calls import Unary
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.server import serve
 
+pytestmark = pytest.mark.shows("transport")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # (section, text) -> reason. Each of these passes in the run with the smallest frame size.

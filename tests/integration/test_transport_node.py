@@ -14,6 +14,8 @@ from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.server import serve
 
+pytestmark = pytest.mark.shows("clients-node")
+
 FOLDER = Path(__file__).resolve().parents[1] / "node" / "transport"
 cancelled = 0
 

@@ -17,7 +17,7 @@ from syncpoint.base.kernel import MODULES
 from syncpoint.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(900)  # the whole kernel is compiled
+pytestmark = [pytest.mark.timeout(900), pytest.mark.shows("packages")]  # the whole kernel is compiled
 GLIBC_MAX = (2, 36)  # of Debian 12
 BARE = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL", "SYNCPOINT"))}
 

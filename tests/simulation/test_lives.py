@@ -16,6 +16,8 @@ from syncpoint.testing.simulation.pipeline_runs import run_pipelines
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.topology import Topology
 
+pytestmark = pytest.mark.shows("simulation")
+
 LIVES = {
     "a clock is weeks wrong while messages are published": (1, {"fault: clock jump"}),
     "acknowledgements of unknown outcome, and messages that are read anew": (

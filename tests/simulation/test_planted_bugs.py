@@ -23,7 +23,10 @@ LONGEST = {
 ALL = os.environ.get("SYNCPOINT_PLANTED") == "all"
 NAMES = list(PLANTED) if ALL else [name for name in list(PLANTED)[::4] if name not in LONGEST]
 FOUND = {name: PLANTED[name].seed for name in NAMES}
-pytestmark = pytest.mark.timeout(900)  # a seed that shows nothing any more is looked for anew
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.shows("simulation"),
+]  # a seed that shows nothing any more is looked for anew
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -30,6 +30,8 @@ from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import FederatedCluster, Federation, parse
 from tests.spark.federation_kit import PROJECT, Site, awaited, name_of, running_job, sites
 
+pytestmark = pytest.mark.shows("analytics")
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:

@@ -25,6 +25,8 @@ from syncpoint.wire.protobuf.messages import admin
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
 from tests.spark.federation_kit import Site, name_of
 
+pytestmark = pytest.mark.shows("analytics")
+
 FAULTS = Path(__file__).parents[1] / "kit" / "delivery_faults"
 MESSAGES = 40
 Ids = list[str]

@@ -15,6 +15,8 @@ from syncpoint.testing.rigs.log_oracle import Message, disordered
 from syncpoint.testing.rigs.official import refused
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
+pytestmark = pytest.mark.shows("federation")
+
 SECRET = "a-token-that-nobody-may-see-40517"
 ORDERS = name_of("orders")
 COPIES = "projects/copies/topics/a-orders"

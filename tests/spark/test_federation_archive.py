@@ -18,6 +18,8 @@ from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.testing.rigs.log_oracle import Message, disordered
 from tests.spark.federation_kit import PROJECT, Site, name_of, sites
 
+pytestmark = pytest.mark.shows("archive")
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:

@@ -30,6 +30,8 @@ from syncpoint.testing.kafka import kafka_client
 from syncpoint.testing.kafka.kafka_client import KafkaRecord
 from tests.spark.kafka_kit import PATIENCE_S, Produced, check_once_in_order, place_of, produced
 
+pytestmark = pytest.mark.shows("streams")
+
 ALL, ONE, DROPPED = "projects/lake/topics/all", "projects/lake/topics/one", "projects/lake/topics/dropped"
 COUNT, LATER, BATCH = 2000, 500, 300
 LONG_KEY = b"k" * 1500

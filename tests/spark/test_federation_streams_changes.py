@@ -25,6 +25,8 @@ pytest.importorskip("kafka")
 from syncpoint.testing.kafka import kafka_client
 from tests.spark.kafka_kit import Produced, check_once_in_order, place_of, placed, produced, records
 
+pytestmark = pytest.mark.shows("streams")
+
 BATCH = 100
 LOST, LARGE = 3000, 1500  # records, and bytes of each: Kafka's clients read a MiB of a partition ahead
 TOPICS = {"pausing": 2, "growing": 1, "losing": 2, "compacted": 1, "transactions": 1}

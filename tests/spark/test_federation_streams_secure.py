@@ -24,6 +24,8 @@ pytest.importorskip("kafka")
 from syncpoint.testing.kafka import kafka_client
 from tests.spark.kafka_kit import check_once_in_order, produced
 
+pytestmark = pytest.mark.shows("streams")
+
 PASSWORD, WRONG = "f3a81b7c-right", "f3a81b7c-wrong"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 TASKS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from examples.federation import play
@@ -14,6 +15,8 @@ from syncpoint.programs.federation.steps.labelling import Label
 from syncpoint.programs.federation.steps.payload_keys import KeyringPlace
 from syncpoint.programs.federation.transform import prepared
 from tests.spark.test_pattern_steps import SCHEMA
+
+pytestmark = pytest.mark.shows("patterns")
 
 
 def test_an_example_is_normalised_and_encrypted_anew(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from syncpoint.programs.federation.steps.references import tables_of
 from syncpoint.programs.federation.steps.step import JSON_END, JSON_FIELDS
 from syncpoint.programs.federation.transform import CARRIED, looked_for, prepared
 
+pytestmark = pytest.mark.shows("patterns")
+
 SCHEMA = (
     "message_id string, source bigint, offset bigint, publish_time timestamp, data binary,"
     " attributes map<string,string>, ordering_key string, origin string, visited array<string>"

@@ -35,6 +35,8 @@ from syncpoint.testing.server_process import ServerProcess
 from tests.spark import federation_kit
 from tests.spark.federation_kit import RunningJob, Site, job_in_thread
 
+pytestmark = pytest.mark.shows("patterns")
+
 EXAMPLES = ("validate", "reduce", "enrich", "route", "normalise", "consolidate", "active-passive", "spillover")
 SECRETS = (b'"currency":"CHF"', b"7;19.5;CHF", b"not for the partner", b"a lot;CHF")
 MAIL_S = 3  # so long a message of the queue `mail` lives at each cluster; jobs live longer than a busy machine needs

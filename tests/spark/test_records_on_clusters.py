@@ -25,7 +25,7 @@ from tests.spark.federation_kit import Site
 from tests.spark.test_analytics import copied, federation, flow_of
 from tests.spark.test_delivery_records import FAULTS, concluded, drained, noted, nothing, published, recorded
 
-pytestmark = pytest.mark.long  # the same on a server: `test_delivery_records.py`
+pytestmark = [pytest.mark.long, pytest.mark.shows("analytics")]  # the same on a server: `test_delivery_records.py`
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=1, routers=1, proxies=1)
 MESSAGES = 20

@@ -26,6 +26,8 @@ from tests.spark.federation_kit import awaited, running_job, sites
 from tests.unit.base.rules import test_sql_rules as rule_tests
 from tests.unit.base.rules import test_vectors as vectors
 
+pytestmark = pytest.mark.shows("spark-rules")
+
 REFUSED = {"name LIKE missing", "s LIKE missing", "'a' + 'bc' LIKE s", "p(missing) = 1", "s LIKE 'a' ESCAPE s"}
 
 

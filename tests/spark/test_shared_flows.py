@@ -20,6 +20,8 @@ from syncpoint.testing.rigs.log_oracle import judge
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
+pytestmark = pytest.mark.shows("federation")
+
 TOPICS = [f"topic-{number}" for number in range(24)]
 
 

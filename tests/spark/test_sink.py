@@ -7,6 +7,8 @@ from pyspark.sql.functions import expr
 
 from tests.spark.spark_harness import Topic, numbers
 
+pytestmark = pytest.mark.shows("spark")
+
 
 def kept(frame):
     """What a copy keeps of each message, in their order."""

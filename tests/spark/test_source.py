@@ -7,6 +7,8 @@ import pytest
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.spark.spark_harness import PUBLISHER, SUBSCRIBER, numbers
 
+pytestmark = pytest.mark.shows("spark")
+
 
 def test_a_batch_is_all_there_is_in_the_order_of_keys(topic, rows):
     topic.publish(0, 2500)

@@ -20,6 +20,8 @@ import yaml
 from syncpoint.node.cluster.settings import ClusterSettings, parse
 from syncpoint.programs.cli.main import cli
 
+pytestmark = pytest.mark.shows("packages")
+
 helm = pytest.importorskip("helm_python", reason="Helm has no wheel for this machine: the chart is not rendered")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

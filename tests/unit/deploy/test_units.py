@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from syncpoint.programs.cli.main import cli
 
+pytestmark = pytest.mark.shows("packages")
+
 UNITS = Path(__file__).parents[3] / "deploy" / "systemd"
 NAMES = sorted(path.name for path in UNITS.glob("*.service"))
 EXPOSURE_MAX = 2.0  # of 10, by systemd's own count; a service without any of it has 9.6

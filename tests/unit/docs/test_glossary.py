@@ -12,6 +12,8 @@ import pytest
 from syncpoint.node.cluster.settings import ROLES
 from syncpoint.programs.cli.main import cli
 
+pytestmark = pytest.mark.shows("tour")
+
 PAGE = Path(__file__).parents[3] / "docs" / "glossary.md"
 ROWS = re.findall(r"^- \*\*(.+?)\*\*(?:, (.+?))?: (.+)$", PAGE.read_text(), re.MULTILINE)
 WORDS = {word for first, other, _ in ROWS for word in (first, other) if word}

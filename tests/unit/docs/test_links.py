@@ -13,6 +13,8 @@ from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.cluster.settings import parse
 from syncpoint.programs.cli.main import cli
 
+pytestmark = pytest.mark.shows("tour")
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
     [

@@ -18,6 +18,8 @@ from syncpoint.node import uses
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 
+pytestmark = pytest.mark.shows("expiry")
+
 DAY = 86_400
 START_NS = 1_700_000_000 * 10**9  # what the clock of these harnesses shows first
 SNAP = "projects/p/snapshots/snap"

@@ -20,6 +20,8 @@ from syncpoint.base.model.errors import Code
 from syncpoint.testing.rigs.official import eventually
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
 
+pytestmark = pytest.mark.shows("spark")
+
 
 def options(running: Running, **more: object) -> Options:
     given = {"endpoint": running.endpoint, "topic": TOPIC, "patienceSeconds": "10"}

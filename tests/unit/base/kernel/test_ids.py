@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from hashlib import blake2b
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.base.kernel.ids import ENTRY, IdTable
+
+pytestmark = pytest.mark.shows("duplicates")
 
 
 def hashed(number: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -13,6 +14,8 @@ from syncpoint.base.kernel import ackids
 from syncpoint.base.kernel.acks import decode_runs
 from syncpoint.base.kernel.leases import LeaseTable
 from tests.kit.lease_requests import KEY, ODD, SOURCES, Acknowledge, Message, Modify, Pull, Streaming, body, payload_of
+
+pytestmark = pytest.mark.shows("kernel")
 
 firsts = st.sampled_from([0, 1000, 1020, 2040, 5000])
 picks = st.one_of(

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from syncpoint.base.kernel import lifetimes, publish
 from syncpoint.base.kernel.errors import Invalid, Malformed
 
+pytestmark = pytest.mark.shows("time-to-live")
+
 Request = types.PublishRequest.pb()
 Message = types.PubsubMessage.pb()
 DAY_MS = 86_400_000

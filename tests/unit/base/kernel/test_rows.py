@@ -21,6 +21,8 @@ from syncpoint.broker.pipeline import offset_runs
 from syncpoint.broker.pipeline.columns import COLUMNS
 from syncpoint.wire.protobuf.arrow import decode_batch, encode_batch
 
+pytestmark = pytest.mark.shows("kernel")
+
 Message = types.PubsubMessage.pb()
 PREFIX = b"123456789012316777216"
 TYPES = {

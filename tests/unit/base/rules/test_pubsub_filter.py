@@ -14,6 +14,8 @@ from syncpoint.base.rules import pubsub_filter
 from syncpoint.base.rules.pubsub_filter import All, Any, Equals, Has, HasPrefix, Node, Not, evaluate, parse
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("filters")
+
 
 def run(program: bytes, attributes: Mapping[str, str]) -> bool:
     """A second reading of the program format, so that a mistake in it shows even without the kernel."""

@@ -12,6 +12,8 @@ from syncpoint.base.rules.spark_values import spellings, text_literal
 from syncpoint.base.rules.sql_parser import parse_action, parse_filter
 from syncpoint.base.rules.system_properties import folded
 
+pytestmark = pytest.mark.shows("spark-rules")
+
 
 def size(text: str) -> int:
     rules = SparkRules()

@@ -21,6 +21,8 @@ from syncpoint.base.rules.sql_values import RuleError, Value, like, number_of, s
 from syncpoint.base.rules.system_properties import TABLE, RuleMessage
 from tests.fuzz import sql as fuzz
 
+pytestmark = pytest.mark.shows("rules")
+
 MESSAGE = RuleMessage(
     {"n": "3", "name": "O'Hara", "empty": "", "flag": "True", "Big": "9223372036854775807", "x.y": "z", "größe": "2.5",
      "due": "2026-01-01T00:00:00Z", "lasts": "0:1:0", "sys.TimeToLive": "1.02:03:04", "sys.Subject": "greeting"},

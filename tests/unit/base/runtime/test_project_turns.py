@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.project_turns import ProjectTurns
 from syncpoint.testing.rigs.simulated_loop import run_simulated
+
+pytestmark = pytest.mark.shows("quotas")
 
 
 class Work:

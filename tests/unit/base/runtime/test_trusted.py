@@ -11,6 +11,8 @@ from syncpoint.base.model.times import FRESH_S
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.trusted import PATIENCE_NS, TrustedClock
 
+pytestmark = pytest.mark.shows("clocks")
+
 NS = 10**9
 HOUR = 3_600
 DAY = 86_400

@@ -13,6 +13,8 @@ from syncpoint.base.tracing.trace_context import ATTRIBUTE, TraceContext, found,
 from syncpoint.base.tracing.tracer import SpanLimits, checked_tracing
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("traces")
+
 CONTEXTS = st.builds(TraceContext, st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())
 
 

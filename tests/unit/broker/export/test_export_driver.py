@@ -25,6 +25,8 @@ from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("export")
+
 
 async def at_once(work: Callable[[], Any]) -> Any:
     return work()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.export.file_kind import FileKind, FileLimits
 from syncpoint.broker.inner.inner_consumer import MESSAGE_BYTES, Discard, Effect, InnerConsumer, Send, SendOutcome
@@ -11,6 +13,8 @@ from syncpoint.broker.inner.lent import Acknowledged, Extended, GivenBack, Lent,
 from syncpoint.broker.inner.pace import Pace, PaceLimits
 from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.wire.protobuf.messages import pubsub
+
+pytestmark = pytest.mark.shows("export")
 
 STORED, UNKNOWN = SendOutcome.STORED, SendOutcome.UNKNOWN
 

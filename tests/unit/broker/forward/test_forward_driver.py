@@ -29,6 +29,8 @@ from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Call
 
+pytestmark = pytest.mark.shows("forwarding")
+
 TARGET, LETTERS = "projects/p/topics/archive", "projects/p/topics/letters"
 
 

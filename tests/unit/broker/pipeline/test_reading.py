@@ -19,6 +19,8 @@ from syncpoint.testing.rigs.forwarder_harness import Subscriber
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.kit.reading import SNAPSHOT, SUB, TOPIC, ReadingHarness, only_source, refusal
 
+pytestmark = pytest.mark.shows("pipelines")
+
 
 def test_an_empty_topic_has_no_sources() -> None:
     answer = ReadingHarness().positions(topic_incarnation=1)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from syncpoint.base.model.errors import MetadataSilent
 from syncpoint.catalog.metadata.records import CatalogChange, Topic
 from tests.kit.chain import TOPIC_NUMBER, ChainHarness, simulated
 from tests.kit.errors import failing
+
+pytestmark = pytest.mark.shows("etcd-down")
 
 WHILE_S = 70.0  # tidying comes round twice
 

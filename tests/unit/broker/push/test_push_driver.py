@@ -28,6 +28,8 @@ from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("push")
+
 URL = "https://e.example/push"
 Answer = Callable[[str], Awaitable[int]]
 

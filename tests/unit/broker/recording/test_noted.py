@@ -16,6 +16,8 @@ from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, Su
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.recording import ListCatalog
 
+pytestmark = pytest.mark.shows("records")
+
 RECORDED = TopicOptions(records_topic="projects/p/topics/records")
 
 

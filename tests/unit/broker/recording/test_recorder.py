@@ -18,6 +18,8 @@ from syncpoint.testing.rigs.plain_tests import on_loop
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.recording import ListCatalog
 
+pytestmark = pytest.mark.shows("records")
+
 NAME, RECORDS = "projects/p/topics/orders", "projects/p/topics/records"
 
 

@@ -15,6 +15,8 @@ from syncpoint.broker.router.routing_rules import RoutingRule
 from syncpoint.log.storage.quorum import AckRule
 from tests.kit.router import Site, after, state, subscription, topic
 
+pytestmark = pytest.mark.shows("routers")
+
 NONE = Loads({}, {})
 
 

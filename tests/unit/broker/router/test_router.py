@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from syncpoint.base.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
@@ -34,6 +36,8 @@ from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_lo
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
+
+pytestmark = pytest.mark.shows("routers")
 
 
 class Process:

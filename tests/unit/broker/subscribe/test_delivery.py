@@ -21,6 +21,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, Retry, Subscriptio
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("exactly-once")
+
 
 def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
     harness = ForwarderHarness()

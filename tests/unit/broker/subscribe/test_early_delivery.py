@@ -12,6 +12,8 @@ from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("early-delivery")
+
 
 def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_reported() -> None:
     harness = ForwarderHarness(early_delivery=True)

@@ -10,6 +10,8 @@ from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER
 from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
+pytestmark = pytest.mark.shows("grants")
+
 
 @in_simulated_time
 async def test_one_subscriber_is_served_from_sixteen_sources() -> None:

@@ -8,6 +8,8 @@ from syncpoint.base.model.times import GRANT_S
 from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
+pytestmark = pytest.mark.shows("grants")
+
 
 @in_simulated_time
 async def test_an_exactly_once_ack_under_a_lost_grant_fails_and_the_message_is_acked_once() -> None:

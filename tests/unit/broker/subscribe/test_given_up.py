@@ -19,6 +19,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscr
 from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("dead-letters")
+
 DEAD = "projects/p/topics/dead"
 LETTERS = Subscription(21, "projects/p/subscriptions/dead", 20, DEAD)
 FAILS = MessageRule("share", "100 / n > 10")

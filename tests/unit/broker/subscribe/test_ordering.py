@@ -3,11 +3,14 @@
 from collections import deque
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.broker.subscribe.ordering import KeyOrder
+
+pytestmark = pytest.mark.shows("ordering")
 
 
 def start(order: KeyOrder, holder: int, limit: int) -> list[tuple[int, int]]:

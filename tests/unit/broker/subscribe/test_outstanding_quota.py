@@ -17,6 +17,8 @@ from syncpoint.wire.protobuf.status import unpacked
 from syncpoint.wire.transport.calls import Unary
 from syncpoint.wire.transport.memory import MemoryCall
 
+pytestmark = pytest.mark.shows("flow-control")
+
 BODY = "x" * 1000
 
 

@@ -21,6 +21,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscr
 from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("rules")
+
 RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")
 BIG = MessageRule("big", "size > 10", action="SET mark = 'b'; SET id = newid(); REMOVE colour")
 DEFAULT = MessageRule("$Default", "1=1")

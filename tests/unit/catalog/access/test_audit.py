@@ -22,6 +22,8 @@ from syncpoint.catalog.access.audit import (
 )
 from syncpoint.programs.cli.main import cli
 
+pytestmark = pytest.mark.shows("audit")
+
 DELETE, PUBLISH = "pubsub.topics.delete", "pubsub.topics.publish"
 
 

@@ -15,6 +15,8 @@ from syncpoint.wire.transport.calls import Streaming
 
 from .conftest import Harness
 
+pytestmark = pytest.mark.shows("quotas")
+
 TOPIC, SUBSCRIPTION = "projects/a/topics/one", "projects/a/subscriptions/two"
 PUBLISH, PULL = methods.PUBLISHER.Publish, methods.SUBSCRIBER.StreamingPull
 

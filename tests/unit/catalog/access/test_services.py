@@ -18,6 +18,8 @@ from syncpoint.catalog.metadata.records import Author, CatalogChange, DeadLetter
 from syncpoint.wire.protobuf.messages import iam, pubsub
 from tests.unit.catalog.access.conftest import Harness
 
+pytestmark = pytest.mark.shows("authors")
+
 ME = "serviceAccount:pubsub@syncpoint.internal"
 NAME, TARGET, DEAD = "projects/a/subscriptions/two", "projects/b/topics/target", "projects/b/topics/dead"
 ANN = Author("user:ann@example.com")

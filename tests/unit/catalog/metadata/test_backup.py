@@ -30,6 +30,8 @@ from syncpoint.catalog.metadata.store_client import read_all
 from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 
+pytestmark = pytest.mark.shows("options")
+
 A, B = "projects/p/topics/a", "projects/p/topics/b"
 S = "projects/p/subscriptions/s"
 

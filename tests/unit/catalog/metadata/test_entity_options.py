@@ -31,6 +31,8 @@ from syncpoint.catalog.metadata.entity_options import (
 from syncpoint.catalog.metadata.records import Subscription, Topic, decode_record, encode_record
 from syncpoint.wire.protobuf.messages import catalog
 
+pytestmark = pytest.mark.shows("options")
+
 T = "projects/p/topics/t"
 PLAIN, ACTION = MessageRule("r", "a = 1"), MessageRule("r", "a = 1", action="SET b = 2")
 

@@ -21,6 +21,8 @@ from syncpoint.catalog.metadata.restored_topics import NAME, NOTHING, LostTopicD
 from syncpoint.testing.rigs.plain_tests import plain_test
 from tests.unit.catalog.metadata.test_backup import everything, made, run
 
+pytestmark = pytest.mark.shows("upgrade")
+
 TOPICS = st.integers(1, 1 << 40)
 REVISIONS = st.integers(0, 1 << 60)
 GAPS = st.lists(st.tuples(REVISIONS, REVISIONS, st.sets(TOPICS, max_size=20)), max_size=4)

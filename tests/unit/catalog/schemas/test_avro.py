@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from syncpoint.catalog.schemas import avro, avro_compatibility
 from syncpoint.catalog.schemas.errors import BadDefinition, Incompatible, Mismatch
 
+pytestmark = pytest.mark.shows("schemas")
+
 
 def checker(definition: Any) -> avro.AvroChecker:
     return avro.AvroChecker(avro.parse(json.dumps(definition)))

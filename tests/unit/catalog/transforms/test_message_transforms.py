@@ -23,6 +23,8 @@ from syncpoint.catalog.transforms.sandbox import Sandbox
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.loops import on_loop
 
+pytestmark = pytest.mark.shows("transforms")
+
 P, T = "projects/p", "projects/p/topics/t"
 MODEL = "projects/p/locations/l/endpoints/sentiment"
 KINDS = [

@@ -13,6 +13,8 @@ from syncpoint.catalog.transforms.errors import NotTried, TransformError, TryLat
 from syncpoint.catalog.transforms.sandbox import Function, Sandbox
 from tests.kit.loops import on_loop
 
+pytestmark = pytest.mark.shows("transforms")
+
 P = "projects/p"
 ECHO = Function("echo", "function echo(message, metadata) { return message; }")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.base.runtime.trusted import TrustedClock
@@ -24,6 +26,8 @@ from syncpoint.cluster.control.usage_reports import USED_S, ReportedUses, UsageR
 from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation.sim_network import SimNetwork
+
+pytestmark = pytest.mark.shows("clocks")
 
 NS = 10**9
 DAY = 86_400

@@ -20,6 +20,8 @@ from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ClusterSettings, parse
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 
+pytestmark = pytest.mark.shows("classes")
+
 FAST = {"clusters": 1, "durability": "async"}
 
 

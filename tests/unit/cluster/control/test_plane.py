@@ -14,6 +14,8 @@ from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.catalog.metadata.records import ACTIVE, CREATING
 from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneHarness, planned
 
+pytestmark = pytest.mark.shows("sync-point", "ownership")
+
 OTHER = f"{TOPIC}-other"
 
 

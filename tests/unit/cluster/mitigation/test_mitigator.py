@@ -22,6 +22,8 @@ from syncpoint.cluster.mitigation.sickness import HealthVerdict, ProcessHealth, 
 from syncpoint.cluster.mitigation.trouble import TroubleCause
 from syncpoint.cluster.mitigation.zones import ABSENT_S, FORGOTTEN_S
 
+pytestmark = pytest.mark.shows("mitigation")
+
 LIMITS = SicknessLimits(loop_lag_s=0.5, bad_looks=3, window_s=30, probation_s=60)
 ACT = MitigationSettings(MitigationMode.ACT, LIMITS, share=0.34)
 DRAIN, UNDRAIN, REFUSED = MitigationAction

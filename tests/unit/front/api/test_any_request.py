@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.any_request import AVRO, PROJECTS, Drawing
 from tests.kit.resource_model import EXPORTS, ResourceModel, queue_part
+
+pytestmark = pytest.mark.shows("methods")
 
 FULL = 2  # SchemaView
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM, methods.ADMIN)

@@ -17,6 +17,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from syncpoint.wire.transport.calls import Methods, Streaming, Unary
 
+pytestmark = pytest.mark.shows("connected")
+
 PUBLISH, PULL = methods.PUBLISHER.Publish.encode(), methods.SUBSCRIBER.Pull.encode()
 STREAM = methods.SUBSCRIBER.StreamingPull.encode()
 OTHER = "projects/p/topics/other"

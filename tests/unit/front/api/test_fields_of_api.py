@@ -11,6 +11,8 @@ from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("limits")
+
 TOPIC, SUB = "projects/p/topics/mine", "projects/p/subscriptions/mine"
 SCHEMA, SNAP = "projects/p/schemas/mine", "projects/p/snapshots/mine"
 UNKNOWN = b"\xfa\xff\x07\x03new"  # field 16383, of a later version

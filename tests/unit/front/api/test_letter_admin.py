@@ -13,6 +13,8 @@ from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 
+pytestmark = pytest.mark.shows("dead-letters")
+
 DEAD, LETTERS = "projects/p/topics/dead", "projects/p/subscriptions/letters"
 WORK = "projects/p/subscriptions/work"
 

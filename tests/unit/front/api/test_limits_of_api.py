@@ -15,6 +15,8 @@ from syncpoint.front.api import admin_handlers, schema_handlers
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("limits")
+
 T, S, N = "projects/p/topics/given", "projects/p/subscriptions/given-given", "projects/p/snapshots/given"
 DAY = 86_400
 ZLIB = {"compression": {"compression_algorithm": "ZLIB", "compression_mode": "COMPRESS"}}

@@ -20,6 +20,8 @@ from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from tests.kit.working_apart import WorkingApart
 
+pytestmark = pytest.mark.shows("peek")
+
 
 async def fill(harness: ServicerHarness, count: int = 12) -> list[str]:
     """Messages in batches of three, every second one red, each batch of another key; a second between two batches."""

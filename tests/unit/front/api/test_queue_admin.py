@@ -14,6 +14,8 @@ from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.catalog import FakeOwner, PlaneHarness, planned
 
+pytestmark = pytest.mark.shows("queues")
+
 QUEUE, MINE = "projects/p/topics/jobs", "projects/p/subscriptions/jobs"
 
 

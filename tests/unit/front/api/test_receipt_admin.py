@@ -10,6 +10,8 @@ from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin, internal
 
+pytestmark = pytest.mark.shows("receipts")
+
 
 async def published(harness: ServicerHarness, count: int = 3) -> list[str]:
     answer = await harness.call("Publish", topic=TOPIC, messages=[{"data": b"%d" % n} for n in range(count)])

@@ -22,6 +22,8 @@ from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.working_apart import WorkingApart
 
+pytestmark = pytest.mark.shows("rules")
+
 ALL = admin.RuleScope.Value("ALL_MESSAGES")
 BIG = {"name": "big", "sql": "size > 10"}
 MARKED = {"name": "marked", "sql": "replicated IS NULL OR replicated <> 1", "action": "SET replicated = 1"}

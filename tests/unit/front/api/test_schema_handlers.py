@@ -25,6 +25,8 @@ from syncpoint.wire.protobuf.messages import iam, pubsub
 
 from .conftest import FakeControlPlane, Service, run
 
+pytestmark = pytest.mark.shows("schemas")
+
 PARENT, NAME, TOPIC = "projects/p", "projects/p/schemas/orders", "projects/p/topics/orders"
 BASIC, FULL = 1, 2
 

@@ -11,6 +11,8 @@ from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 
+pytestmark = pytest.mark.shows("seek")
+
 GONE = "projects/p/subscriptions/gone"
 SNAP = "projects/p/snapshots/snap"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.base.model.errors import Code
 from syncpoint.front.client.edge_route import PAUSE_S, REST_FIRST_S, REST_MAX_S, EdgeRoute, PlaceHealth
+
+pytestmark = pytest.mark.shows("edge")
 
 AWAY = Code.UNAVAILABLE
 

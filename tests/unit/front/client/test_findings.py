@@ -1,10 +1,13 @@
 """Findings: each cause from the facts that mean it, and its place among others."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.wire.protobuf.messages import admin, pubsub
+
+pytestmark = pytest.mark.shows("why")
 
 TOPIC = "projects/p/topics/t"
 SEEN = [{"start_offset": 3, "next_offset": 9}]

@@ -19,6 +19,8 @@ from syncpoint.front.client.switching_receiver import (
 )
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("edge")
+
 BASE_S = 1_000_000.0
 
 

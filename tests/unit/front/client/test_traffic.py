@@ -17,6 +17,8 @@ from syncpoint.front.client.traffic import LoadResult, PublishLoad, ReceiveLoad,
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.client import Channel
 
+pytestmark = pytest.mark.shows("cli")
+
 TOPIC, SUB = "projects/p/topics/t", "projects/p/subscriptions/s"
 
 

@@ -11,6 +11,8 @@ from syncpoint.base.model.errors import Code, SyncpointError, Unavailable, Unimp
 from syncpoint.front.proxy.duplicate_reports import GIVE_UP_S
 from tests.kit.proxy import ProxyHarness, in_harness, run
 
+pytestmark = pytest.mark.shows("resends")
+
 
 def numbers(proxy: Any) -> dict[str, int]:
     return {key[7:]: value for key, value in proxy.status().items() if key.startswith("resent_")}

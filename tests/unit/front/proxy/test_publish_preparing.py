@@ -30,6 +30,8 @@ from tests.kit.proxy import (
     in_harness,
 )
 
+pytestmark = pytest.mark.shows("transforms")
+
 
 def of_records(*records: Record) -> Catalog:
     made = Catalog()

@@ -31,6 +31,8 @@ from tests.kit.proxy import (
     run,
 )
 
+pytestmark = pytest.mark.shows("proxies")
+
 
 @in_harness()
 async def test_the_ids_of_the_chain_come_back_and_the_request_went_as_it_was(harness: ProxyHarness) -> None:

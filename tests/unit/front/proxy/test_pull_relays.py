@@ -25,6 +25,8 @@ from tests.kit.proxy import (
     run,
 )
 
+pytestmark = pytest.mark.shows("proxies")
+
 
 async def cluster(harness: ProxyHarness, forwarders: int = 2, share: list[str] | None = None, **options: Any) -> Any:
     """Forwarders s1, s2, ... of which the first serves the subscription, and a proxy."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from syncpoint.base.model.errors import Code
 from tests.kit.errors import failing
 from tests.kit.proxy import (
@@ -12,6 +14,8 @@ from tests.kit.proxy import (
     PublishProcess,
     in_harness,
 )
+
+pytestmark = pytest.mark.shows("regions")
 
 GERMAN = "projects/p/topics/german"
 

@@ -11,6 +11,8 @@ from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.log.storage.quorum import AckRule
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("quorums")
+
 
 class Died(BaseException):
     """The process ended in the middle of a call."""

@@ -18,6 +18,8 @@ from syncpoint.log.storage.record import EntryKind, Header
 from syncpoint.log.storage.recovery.checkpoints import CheckpointWriter
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("deletion")
+
 BATCHES = 90
 
 

@@ -17,6 +17,8 @@ from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.log.storage.quorum import AckRule
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("durability")
+
 GRID = AckRule.grid(3, 1)
 WIDE = AckRule.grid(3, 3)
 HOW = ["kill", "power cut"]

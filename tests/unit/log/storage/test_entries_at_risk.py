@@ -24,6 +24,8 @@ from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.record import MESSAGE_KINDS, EntryKind
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("at-risk")
+
 HELD, AWAY, LOST = EntryFate
 
 

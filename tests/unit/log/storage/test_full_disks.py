@@ -19,6 +19,8 @@ from syncpoint.testing.rigs.memory_files import FailOn, MemoryFiles
 from tests.kit.disks import Harness
 from tests.unit.log.storage.test_real_files import Loop
 
+pytestmark = pytest.mark.shows("full-disks")
+
 
 def fill(harness: Harness) -> None:
     """Not one byte is left."""

@@ -13,6 +13,8 @@ from syncpoint.log.storage.errors import CopiesUnreachable, CounterTaken, DisksF
 from syncpoint.log.storage.quorum import AckRule
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("quorums")
+
 GRID = AckRule.grid(3, 3)
 
 

@@ -16,6 +16,8 @@ from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.segment import DATA_START
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("loss-accepted")
+
 WHO = {"user": "anna", "host": "here"}
 
 

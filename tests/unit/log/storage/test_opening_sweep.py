@@ -15,6 +15,8 @@ from syncpoint.log.storage.errors import StorageError
 from syncpoint.log.storage.quorum import AckRule
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("openings")
+
 THREE, GRID = AckRule.single(3), AckRule.grid(3, 3)
 DOMAINS = {1: (1, 2), 3: (3, 4, 5, 6, 7, 8)}  # what fails: two of three disks, or of three domains
 

@@ -21,6 +21,8 @@ from syncpoint.log.storage.settings import KnownStore
 from syncpoint.log.storage.store import Store
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("openings")
+
 GRID = AckRule.grid(3, 3)
 THREE = AckRule.single(3)
 both = pytest.mark.parametrize(("rule", "slots"), [(THREE, (1, 2)), (GRID, (3, 4, 5, 6, 7, 8))], ids=["3", "3x3"])

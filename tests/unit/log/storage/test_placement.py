@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from syncpoint.base.model.cluster import DiskPlace
 from syncpoint.log.storage.placement import Candidate, NoPlace, Placed, Wanted, loads_of, place
 
+pytestmark = pytest.mark.shows("quorums")
+
 
 def disk(cluster: str, name: str, process: str = "", rack: str = "", zone: str = "", region: str = "r") -> Candidate:
     return Candidate(DiskPlace(cluster, name, process or cluster, rack, zone), region)

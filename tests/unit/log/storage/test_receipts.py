@@ -12,6 +12,8 @@ from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.receipts import CopyState, EntryReceipt
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("receipts")
+
 HELD, LATE, DAMAGED, UNREACHABLE, ABSENT = CopyState
 
 

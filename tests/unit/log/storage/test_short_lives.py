@@ -7,6 +7,8 @@ import pytest
 from syncpoint.log.storage.damage import SegmentPart, SegmentPlace
 from tests.kit.disks import Harness
 
+pytestmark = pytest.mark.shows("restarts")
+
 LIVE = 50  # entries of the first log, which somebody needs
 
 

@@ -52,6 +52,8 @@ from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import Plan
 from syncpoint.testing.rigs.plain_tests import on_loop
 
+pytestmark = pytest.mark.shows("import")
+
 SMALL = StorageSettings(segment_bytes=1 << 20, pool_segments=0)
 RECORD = ChainRecord(7, "w/default", "default", "local", "w", (DiskPlace("c", "d1", "s"), DiskPlace("c", "d2", "s")))
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from syncpoint.node.cluster.inspect import Answers, Found
 from syncpoint.node.cluster.inspect import assemble as put_together
 from syncpoint.node.cluster.local import ProcessState
 from syncpoint.wire.protobuf.messages import admin
+
+pytestmark = pytest.mark.shows("status-command")
 
 STATES = [
     ProcessState("storage-c1", ("storage",), 1, "running", "h:1"),

@@ -22,6 +22,8 @@ from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.wire.transport.calls import Methods, Unary
 from syncpoint.wire.transport.network import AnyChannel, TcpNetwork, join_address, split_address
 
+pytestmark = pytest.mark.shows("tls")
+
 PATH = "/t.T/Ping"
 METHODS: Methods = {PATH.encode(): Unary(lambda call, request: call.reply(b""))}
 

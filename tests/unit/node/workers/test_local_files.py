@@ -14,6 +14,8 @@ from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
 from syncpoint.node.workers.local_files import open_local
 
+pytestmark = pytest.mark.shows("workers")
+
 
 def chain(number: int, *disks: str) -> ChainRecord:
     return ChainRecord(number, "c", "default", "local", "w", tuple(DiskPlace("local", disk, "w") for disk in disks))

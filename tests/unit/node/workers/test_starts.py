@@ -14,6 +14,8 @@ from syncpoint.node.workers import worker
 from syncpoint.node.workers.parent import Parent
 from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan
 
+pytestmark = pytest.mark.shows("workers")
+
 SETTINGS = ServeSettings(workers=1, disks=(Path("a"),))
 
 

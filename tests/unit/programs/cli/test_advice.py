@@ -26,6 +26,8 @@ from syncpoint.programs.cli.advice import CheckFailed, advice
 from syncpoint.programs.cli.main import COMMANDS, HABITS, cli
 from syncpoint.wire.protobuf.status import error_info
 
+pytestmark = pytest.mark.shows("cli")
+
 Run = Callable[..., Result]
 SOURCES = Path(syncpoint.__file__).parent
 ROOT = SOURCES.parent.parent

@@ -10,6 +10,8 @@ from click.testing import Result
 
 from syncpoint.wire.protobuf.messages import admin
 
+pytestmark = pytest.mark.shows("classes")
+
 Run = Callable[..., Result]
 
 

@@ -17,6 +17,8 @@ from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.cluster.looking import Cluster
 from syncpoint.node.cluster.settings import PushSettings, TlsFiles
 
+pytestmark = pytest.mark.shows("status-command")
+
 Run = Callable[..., Result]
 
 VIEW: dict[str, Any] = {

@@ -11,6 +11,8 @@ import pytest
 
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
+pytestmark = pytest.mark.shows("dead-letters")
+
 WORK, LETTERS = "projects/p/subscriptions/work", "projects/p/subscriptions/letters"
 DEAD = "projects/p/topics/dead"
 

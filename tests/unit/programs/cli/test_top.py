@@ -24,6 +24,8 @@ from syncpoint.programs.cli.top_figures import (
 from syncpoint.programs.cli.top_readings import MetricsReading, Movement, parsed
 from syncpoint.programs.cli.top_screen import HELP, TopView, arranged, drawn, pressed
 
+pytestmark = pytest.mark.shows("top")
+
 LONG = "a" * 50
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 
+pytestmark = pytest.mark.shows("topologies")
+
 TOPIC, OTHER = "projects/p/topics/orders", "projects/p/topics/other"
 FILE = """
 topics: {orders: {labels: {a: b}}}

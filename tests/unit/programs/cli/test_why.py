@@ -1,7 +1,11 @@
 """`why`: what the command asks and prints."""
 
+import pytest
+
 from syncpoint.base.model.errors import PermissionDenied
 from syncpoint.wire.protobuf.messages import admin, pubsub
+
+pytestmark = pytest.mark.shows("why")
 
 TOPIC, NAME = "projects/p/topics/orders", "projects/p/subscriptions/billing"
 

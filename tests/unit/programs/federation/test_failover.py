@@ -22,6 +22,8 @@ from syncpoint.programs.federation.failover import (
 from syncpoint.programs.federation.patterns.active_passive import ActivePassive
 from syncpoint.programs.federation.spec import FederatedCluster
 
+pytestmark = pytest.mark.shows("edge")
+
 FINE = {
     FailoverMove.FAILOVER: Observed(primary_answers=False, secondary_answers=True),
     FailoverMove.PUBLISHERS_BACK: Observed(primary_answers=True, secondary_answers=True),

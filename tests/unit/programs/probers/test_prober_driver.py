@@ -26,6 +26,8 @@ from syncpoint.programs.probers.push_receiver import PushReceiver
 from syncpoint.watch.metrics.prober_families import FAMILIES
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("probers")
+
 
 class NoChannel:
     """A connection to nobody."""

@@ -24,6 +24,8 @@ from syncpoint.programs.rollout.rollout_file import ENVIRONMENTS
 from syncpoint.programs.rollout.rollout_store import RolloutStore, ask_to_abort, driven_by, read_state
 from tests.kit.rollout_plans import COMMIT, FakeEnvironment, counted, planned
 
+pytestmark = pytest.mark.shows("rollouts")
+
 
 class Rolled:
     """One rollout.yaml, its environments, and the metadata; `sleep` lets the clock go on."""

@@ -27,6 +27,8 @@ from syncpoint.programs.rollout.progress import (
 from syncpoint.programs.rollout.rollout_file import ENVIRONMENTS, PRODUCTION
 from tests.kit.rollout_plans import FakeEnvironment, planned
 
+pytestmark = pytest.mark.shows("rollouts")
+
 GOOD = ReleaseJudgement()
 
 

@@ -11,6 +11,8 @@ import yaml
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.programs.topology.topology_file import load, parse
 
+pytestmark = pytest.mark.shows("topologies")
+
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "topology" / "two_tenants.yaml"
 
 

@@ -14,6 +14,8 @@ from syncpoint.programs.topology.topology_file import WantedTopology, parse
 from syncpoint.programs.topology.topology_plan import LiveTopology, PlanStep, ServerCall, plan
 from syncpoint.wire.protobuf.messages import admin, iam
 
+pytestmark = pytest.mark.shows("topologies")
+
 
 class ModelServer:
     """What calls of plans make of a server that fills in what it likes to."""

@@ -28,6 +28,8 @@ from syncpoint.watch.monitor.monitor_settings import parse_monitor
 from syncpoint.watch.monitor.scrape_sources import TextSource
 from syncpoint.wire.protobuf.messages import admin
 
+pytestmark = pytest.mark.shows("monitor")
+
 
 class Page:
     """A process that says what a test has it say."""

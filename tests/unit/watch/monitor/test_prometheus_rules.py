@@ -21,6 +21,8 @@ from syncpoint.watch.monitor.objectives import shipped
 from syncpoint.watch.monitor.prometheus_rules import rules_file
 from syncpoint.watch.monitor.sli_table import SLIS
 
+pytestmark = pytest.mark.shows("monitor", "dashboards")
+
 ROOT = Path(__file__).resolve().parents[4]
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: make prometheus")

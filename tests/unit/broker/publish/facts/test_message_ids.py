@@ -25,6 +25,8 @@ from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("duplicates")
+
 WINDOW_S = 60
 
 

@@ -12,6 +12,8 @@ from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness
 
+pytestmark = pytest.mark.shows("deletion")
+
 DAY = 86_400
 
 

@@ -26,6 +26,8 @@ from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 
+pytestmark = pytest.mark.shows("schedules")
+
 AT = "sys.ScheduledEnqueueTimeUtc"
 ID = "sys.ScheduledMessageId"
 OTHER, OTHER_SUB = "projects/p/topics/other", "projects/p/subscriptions/other"

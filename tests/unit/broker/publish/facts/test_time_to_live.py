@@ -24,6 +24,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscr
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 
+pytestmark = pytest.mark.shows("time-to-live")
+
 DAY = 86_400
 DEAD, DEAD_SUB = "projects/p/topics/dead", "projects/p/subscriptions/dead"
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from syncpoint.base.model.times import GRANT_S, RECONNECT_S
 from syncpoint.broker.publish.grants.grants import Effect, Granted, Grants, Revoked
 
+pytestmark = pytest.mark.shows("grants")
+
 SUB = 5
 
 

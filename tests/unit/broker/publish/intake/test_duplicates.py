@@ -11,6 +11,8 @@ from syncpoint.base.runtime.random import SeededRandom
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 
+pytestmark = pytest.mark.shows("resends")
+
 
 @simulated
 async def test_what_is_void_is_not_delivered(harness: ChainHarness) -> None:

@@ -16,6 +16,8 @@ from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, simulated
 from tests.kit.chain_subscriber import Subscriber
 
+pytestmark = pytest.mark.shows("deletion")
+
 DAY = 86_400
 
 

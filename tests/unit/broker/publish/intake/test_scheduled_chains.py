@@ -18,6 +18,8 @@ from syncpoint.wire.protobuf.messages import internal, pubsub
 from tests.kit.chain import TOPIC, TOPIC_NUMBER, ChainHarness, Process, simulated
 from tests.kit.chain_subscriber import Subscriber
 
+pytestmark = pytest.mark.shows("schedules")
+
 AT = "sys.ScheduledEnqueueTimeUtc"
 
 

@@ -19,6 +19,8 @@ from syncpoint.testing.simulation.scaled import patched
 from tests.kit.chain import ChainHarness, simulated
 from tests.unit.broker.publish.ledger_model import Run
 
+pytestmark = pytest.mark.shows("ledgers")
+
 FIRST, COUNT = (int(one) for one in os.environ.get("SYNCPOINT_LEDGER_SEEDS", "0:20").split(":"))
 STEPS = 40
 
