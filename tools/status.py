@@ -20,8 +20,9 @@ PAGE = ROOT / "docs" / "status.md"
 HEAD = """# Status
 
 What works, and the tests that show it, below `tests/`: written by `make status` from `docs/status.toml` and the tests'
-marks, `@pytest.mark.shows("push")`. [What is missing](missing.md) has a page of its own; what ran for longer than a test is in
-[faults that were tried](history/faults.md). Most tests ask the same of one server, of workers and of a cluster.
+marks, `@pytest.mark.shows("push")`. [What is missing](missing.md) has a page of its own; what ran for longer than a
+test is in [faults that were tried](history/faults.md). Most tests ask the same of one server, of workers and of a
+cluster.
 """
 
 
