@@ -161,7 +161,7 @@ async def _from_metadata(
     except TimeoutError:
         return None, f"the metadata do not answer within {METADATA_S:g} s"
     except (StoreError, SyncpointError, OSError) as error:
-        return None, f"the metadata do not answer: {error}"
+        return None, f"the metadata store does not answer: {error}"
 
 
 async def _from_proxies(peers: PeerChannels, proxies: list[str]) -> tuple[list[Any], list[Any]] | None:

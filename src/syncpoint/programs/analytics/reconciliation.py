@@ -74,7 +74,7 @@ def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Recon
     """
     if not flow.link.steps.repeatable:
         raise FailedPrecondition(
-            f"the flow {flow.name} cannot be reconciled: it encrypts data, which are other bytes each time"
+            f"the flow {flow.name} cannot be reconciled: it encrypts data, so copies differ byte by byte"
         )
     from pyspark import StorageLevel
     from pyspark.sql import functions as F

@@ -13,44 +13,46 @@ from syncpoint.base.model.errors import Code
 from syncpoint.base.model.names import NAME_RULE
 
 CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
-_BOUNDS = "Correct the value; `syncpoint {command} --help` names the form, docs/limits.md the bounds."
+_BOUNDS = "Correct the value; `syncpoint {command} --help` shows the format, docs/limits.md lists the bounds."
 
 SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
     Code.OUT_OF_RANGE: _BOUNDS,
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
-    Code.UNAVAILABLE: "The server at {endpoint} cannot do this now; try again. `syncpoint doctor` says more.",
+    Code.UNAVAILABLE: "The server at {endpoint} cannot do this now; try again. `syncpoint doctor` finds out more.",
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "You need a role that allows this; `syncpoint iam roles` lists them.",
-    Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are: give --credentials FILE.",
-    Code.INTERNAL: "This is a fault of the server; its output says more. Please report it.",
-    Code.UNKNOWN: "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it.",
+    Code.UNAUTHENTICATED: "The server at {endpoint} requires credentials: give --credentials FILE.",
+    Code.INTERNAL: "This is a bug in the server; its output has details. Please report it.",
+    Code.UNKNOWN: "Another program may be listening at {endpoint}; `syncpoint doctor` checks.",
     Code.ABORTED: "Another change came first; try again.",
     Code.CANCELLED: "Try again.",
-    Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
+    Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` shows which data is "
+    "intact.",
 }
 """Of any call to the server at the endpoint in force."""
 
 UNAVAILABLE = (
     (
         r"(.* does not answer: )?No connection to ",
-        "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
+        "Is a server running at {endpoint}? Start a server with `syncpoint serve`, or name another server with "
         "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
         "--tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
     ),
     (
         r"(.* does not answer: )?The connection was closed: frame of \d+ bytes",
-        "What listens at {endpoint} does not speak gRPC: it may be another program, or a port of Syncpoint that is not "
+        "The program at {endpoint} does not speak gRPC: it may be another program, or a port of Syncpoint that is not "
         "for clients. `syncpoint doctor` finds more.",
     ),
     (
         r"(.* does not answer: )?The (connection|channel|stream) (was|is) ",
-        "There was no answer: what listens at {endpoint} ended the connection. It may have stopped, or serve TLS, "
+        "There was no answer: the program at {endpoint} closed the connection. It may have stopped, or serve TLS, "
         "which needs --tls-ca, and --tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
     ),
     (
         r".*(log cannot be written|outcome is unknown|disks)",
-        "The server at {endpoint} runs, and its disks do not take this: `syncpoint disks list` says which and why.",
+        "The server at {endpoint} is running, but its disks cannot store this: `syncpoint disks list` says which "
+        "and why.",
     ),
     (
         r".*\b([Ff]orwarder|[Cc]hain|[Rr]egions?|owner)\b",
@@ -66,30 +68,28 @@ RESOURCES = {
     ),
     Code.ALREADY_EXISTS: "`syncpoint {group} describe {name}` shows it, `syncpoint {group} update {name}` changes it.",
     Code.FAILED_PRECONDITION: (
-        "`syncpoint {group} describe {name}` shows in which state it is; this needs another one."
+        "`syncpoint {group} describe {name}` shows its state; this call requires another state."
     ),
 }
 """Of topics, subscriptions, snapshots and schemas that the failure names."""
 
-SCHEMA_EXISTS = (
-    "`syncpoint schemas describe {name}` shows it, `syncpoint schemas commit {name}` gives it a new revision."
-)
+SCHEMA_EXISTS = "`syncpoint schemas describe {name}` shows it, `syncpoint schemas commit {name}` adds a revision."
 
 SAID = (
     (
         r"Invalid data in message: Message failed schema validation",
-        "`syncpoint topics describe` names the topic's schema; `syncpoint schemas validate-message` says what does "
-        "not fit.",
+        "`syncpoint topics describe` names the topic's schema; `syncpoint schemas validate-message` explains the "
+        "mismatch.",
     ),
     (
         r"Schema associated with topic deleted",
-        "`syncpoint topics update` gives the topic another one with --schema, or none with --clear-schema-settings.",
+        "`syncpoint topics update` sets another schema with --schema, or removes it with --clear-schema-settings.",
     ),
     (
         r"Quota exceeded for quota metric",
         "The operator sets quotas in the file of `syncpoint serve --auth`; docs/security.md names them.",
     ),
-    (r"Invalid schema", "docs/api.md says what a schema and its messages may have."),
+    (r"Invalid schema", "docs/api.md lists what a schema and its messages may contain."),
     (
         r"messages\[\d+\]: Message transform failed",
         "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
@@ -100,24 +100,25 @@ SAID = (
     ),
     (
         r"The value for (default_)?ttl is too (small.* minimum value is 1s|large)",
-        "A time to live has 1s to 3650d; docs/service-bus.md says more.",
+        "A time to live is 1s to 3650d; see docs/service-bus.md.",
     ),
     (
         r"The value for ttl is too small",
-        "A subscription lives from 1d on without use, and not less than its --message-retention-duration (7d).",
+        "A subscription's expiration is at least 1d, and at least its --message-retention-duration (7d).",
     ),
     (
         r"Resource not found \(resource=[^/\s]+@",
-        "`syncpoint iam accounts list` shows a project's service accounts, `syncpoint iam accounts create` makes one.",
+        "`syncpoint iam accounts list` lists a project's service accounts, `syncpoint iam accounts create` "
+        "creates an account.",
     ),
     (r"Resource already exists in the project \(resource=[^/\s]+@", "`syncpoint iam accounts list` shows it."),
     (
         r".* holds neither a token nor the key of a service account",
-        "Such a key file is written by `syncpoint iam accounts keys create`, or by `syncpoint iam init` for an owner.",
+        "`syncpoint iam accounts keys create` writes a key file; `syncpoint iam init` writes the owner's.",
     ),
     (
         r"The topic is suspended for sending",
-        "`syncpoint topics update {name} --resume` has it take messages again.",
+        "`syncpoint topics update {name} --resume` resumes publishing.",
     ),
     (
         r"Its messages are forwarded to ",
@@ -126,55 +127,57 @@ SAID = (
     ),
     (
         r"\S+ is a queue, which has exactly one subscription",
-        "`syncpoint subscriptions pull {name}` receives from that one; for more, create a topic.",
+        "`syncpoint subscriptions pull {name}` receives from it; for more subscriptions, create a topic.",
     ),
     (r"\S+ is a queue: its topic and its subscription", "`syncpoint queues delete {name}` deletes both."),
     (r"There is no queue ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
     (
         r"\S+ has no dead-letter policy",
-        "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` gives it one.",
+        "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` adds a policy.",
     ),
     (
         r"Resource not found \(resource=[^)]*/rules/",
-        "`syncpoint rules list --subscription {name}` shows those there are.",
+        "`syncpoint rules list --subscription {name}` lists its rules.",
     ),
     (
         r"Resource already exists in the project \(resource=[^)]*/rules/",
-        "`syncpoint rules list --subscription {name}` shows it, `syncpoint rules update` puts another in its place.",
+        "`syncpoint rules list --subscription {name}` shows it, `syncpoint rules update` replaces it.",
     ),
     (
         r"rule\.(sql|action|correlation|parameters)\b",
         "docs/service-bus.md describes the language; `syncpoint rules test --filter ... --explain` tries a rule.",
     ),
     (r"filter: ", "docs/api.md describes the language of filters."),
-    (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
+    (r"message_transforms\[", "docs/api.md shows an example file for each kind of transform."),
     (
         r"No address is configured for ",
-        "`syncpoint serve --model` says where models are, in a cluster `models` of cluster.yaml.",
+        "Configure model addresses with `syncpoint serve --model`, or `models` in a cluster's cluster.yaml.",
     ),
     (
         r"Invalid push endpoint given",
-        "Endpoints are https, at public addresses; `syncpoint serve --push-network` opens others, in a cluster "
-        "`push.networks` of cluster.yaml.",
+        "Endpoints must be https at public addresses; allow others with `syncpoint serve --push-network`, or "
+        "`push.networks` in a cluster's cluster.yaml.",
     ),
     (
         r"This method is not supported for this subscription type",
         "`syncpoint subscriptions describe` shows where its messages go; `syncpoint subscriptions modify-push-config` "
-        "with --push-endpoint '' has a pushed one pulled.",
+        "with --push-endpoint '' switches from push to pull.",
     ),
 )
 """What a message says from its beginning, and what to do, whatever its code."""
 
 COMMANDS = {
     ("cursors", Code.NOT_FOUND): "Check the name and the project ({project}); `syncpoint cursors list` shows them.",
-    ("drain", Code.NOT_FOUND): "`syncpoint cluster status` shows which processes there are.",
-    ("undrain", Code.NOT_FOUND): "`syncpoint drain`, without a name, lists what is drained.",
-    ("constraints", Code.NOT_FOUND): "`syncpoint constraints list` shows what there is.",
+    ("drain", Code.NOT_FOUND): "`syncpoint cluster status` lists the processes.",
+    ("undrain", Code.NOT_FOUND): "`syncpoint drain`, without a name, lists active drains.",
+    ("constraints", Code.NOT_FOUND): "`syncpoint constraints list` shows all rules.",
     ("constraints", Code.ALREADY_EXISTS): (
-        "`syncpoint constraints list` shows it; `syncpoint constraints delete` takes it away, to create another."
+        "`syncpoint constraints list` shows it; `syncpoint constraints delete` deletes it, so that you can create "
+        "another."
     ),
     ("rules", Code.ALREADY_EXISTS): (
-        "`syncpoint rules list` shows it: a `create` that ended in UNAVAILABLE may have made it, and then all is done. "
+        "`syncpoint rules list` shows it: a `create` that ended in UNAVAILABLE may have created it, and then "
+        "nothing is left to do. "
         "`syncpoint rules update` changes it."
     ),
     ("archive", Code.NOT_FOUND): (
@@ -220,7 +223,7 @@ def _found(failed: CheckFailed) -> str:
     if not failed.called:
         return ""
     if failed.missing:
-        return "You need {missing}; `syncpoint iam roles` lists the roles that hold it, an owner grants them."
+        return "You need {missing}; `syncpoint iam roles` lists the roles that include it; an owner can grant them."
     if failed.code is Code.UNIMPLEMENTED:
         return _not_served(failed, group)
     if (group, failed.code) in COMMANDS:
@@ -238,14 +241,14 @@ def _found(failed: CheckFailed) -> str:
 
 def _not_served(failed: CheckFailed, group: str) -> str:
     if "is not implemented" not in failed.message:
-        return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it."
+        return "Another program may be listening at {endpoint}; `syncpoint doctor` checks."
     if group in CLUSTERS_ONLY:
-        return "Only clusters know this; {endpoint} is a single server."
+        return "Only clusters support this; {endpoint} is a single server."
     from syncpoint.wire.protobuf import methods  # not with every command
 
     if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER)):
-        return "The server is of a version that does not serve data pipelines."
-    return "Syncpoint does not serve this yet; docs/api.md says what it serves."
+        return "The server's version does not support data pipelines."
+    return "Syncpoint does not support this yet; docs/api.md lists the supported API."
 
 
 def _words(failed: CheckFailed) -> dict[str, str]:

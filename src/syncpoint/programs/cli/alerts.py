@@ -27,7 +27,7 @@ def alerts() -> None:
 @alerts.command("list")
 @with_settings
 def list_(settings: Settings) -> None:
-    """List alerts that fire. The exit code is 1 where nobody has acknowledged a page.
+    """List firing alerts. The exit code is 1 if a page is not acknowledged.
 
     \b
     Example:
@@ -39,10 +39,10 @@ def list_(settings: Settings) -> None:
 
 
 @alerts.command()
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Show at most this many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Maximum number to show.")
 @with_settings
 def history(settings: Settings, limit: int) -> None:
-    """List alerts that fire, and the newest of those that are over, with all that happened.
+    """List firing alerts and the newest resolved alerts, each with its history.
 
     \b
     Example:
@@ -57,11 +57,11 @@ def history(settings: Settings, limit: int) -> None:
 
 @alerts.command()
 @click.argument("alerts", nargs=-1, required=True, metavar="ALERT...")
-@click.option("--by", default="", help="Who is handling them [your name on this machine].")
-@click.option("--comment", default="", help="A note: the cause, or what was done.")
+@click.option("--by", default="", help="Name of the person handling them [your user name].")
+@click.option("--comment", default="", help="A note, such as the cause or the fix.")
 @with_settings
 def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> None:
-    """Acknowledge alerts: you look after them, and they go on to nobody else.
+    """Acknowledge alerts: you handle them, and they are not escalated further.
 
     \b
     Example:
@@ -79,11 +79,11 @@ def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> N
 @alerts.command()
 @click.argument("rule")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only alerts that have this label.")
-@click.option("--for", "duration", required=True, metavar="TIME", help="How long, such as 30m or 4h.")
+@click.option("--for", "duration", required=True, metavar="TIME", help="Duration, such as 30m or 4h.")
 @click.option("--comment", default="", help="Why.")
 @with_settings
 def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: str, comment: str) -> None:
-    """Notify nobody of alerts of a rule (* stands for any letters) for a while. They are listed all the same.
+    """Mute notifications of a rule's alerts for a while (* matches any characters). The alerts are still listed.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def unsilence(settings: Settings, silence_name: str) -> None:
 
     with settings.client() as client:
         client.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
-    said(f"Silence {silence_name} is over.")
+    said(f"Ended silence {silence_name}.")
 
 
 def seconds(duration: str) -> float:

@@ -38,7 +38,7 @@ since_option = click.option(
 plot_option = click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also draw a chart to this file, which ends in .svg, .png or .pdf (needs matplotlib).",
+    help="Also write a chart to this .svg, .png or .pdf file (needs matplotlib).",
 )
 
 
@@ -64,8 +64,8 @@ def analyze() -> None:
 def profile(settings: Settings, topic: str, since: str, plot: Path | None, master: str) -> None:
     """Describe TOPIC: rate, sizes, keys and their skew, attributes, and how payloads change.
 
-    Counts are exact; percentiles and numbers of distinct values are estimates, and fields of JSON payloads are those of
-    a sample of 20,000 messages at most.
+    Counts are exact; percentiles and distinct counts are estimates; JSON fields come from a sample of at most 20,000
+    messages.
     """
     from syncpoint.programs.analytics.stored_messages import stored_topic
     from syncpoint.programs.analytics.topic_profile import topic_profile
@@ -83,7 +83,7 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 
 @analyze.command()
 @click.argument("topic")
-@click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="A filter, as a subscription has it.")
+@click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="A filter, as on a subscription.")
 @click.option("--sql", multiple=True, metavar="SQL", help="The SQL filter of a rule; may be repeated.")
 @click.option(
     "--correlation", multiple=True, metavar="NAME=VALUE,...", help="The correlation filter of a rule; may be repeated."
@@ -92,7 +92,7 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
     "--action",
     multiple=True,
     metavar="SQL",
-    help="The action of the rule with the same place, those of --sql before those of --correlation; '' for none.",
+    help="The action of the rule at this position (--sql rules first, then --correlation); '' for no action.",
 )
 @click.option(
     "--against", metavar="SUBSCRIPTION", help="Show where the result differs from this subscription's filter and rules."
@@ -113,10 +113,10 @@ def backtest(
     plot: Path | None,
     master: str,
 ) -> None:
-    """Say which stored messages of TOPIC a filter, or rules, would have selected, and what actions would have made.
+    """Show which stored messages of TOPIC a filter or rules would have selected, and the result of their actions.
 
-    The server judges the messages by the filter, as it would for a subscription with it; rules are judged on Spark, as
-    the server would. A message is selected that one of the rules selects, and the filter, where there is one.
+    The server evaluates the filter, as for a subscription; Spark evaluates the rules, as the server would. A message is
+    selected if at least one rule matches and the filter, if given, matches too.
 
     \b
     Example:
@@ -131,9 +131,9 @@ def backtest(
     equal = [parse_pairs((text,), "--correlation") for text in correlation]
     filters = [{"sql": text} for text in sql] + [{"correlation": pairs} for pairs in equal]
     if not filter_text and not filters:
-        raise click.UsageError("Give --filter, --sql or --correlation, or several of them.")
+        raise click.UsageError("Give at least one of --filter, --sql and --correlation.")
     if len(action) > len(filters):
-        raise click.UsageError("Each --action belongs to a --sql or --correlation: give that, too; 1=1 selects all.")
+        raise click.UsageError("Each --action needs a matching --sql or --correlation; 1=1 selects all.")
     actions = [*action, *[""] * (len(filters) - len(action))]
     rules = tuple(
         CandidateRule(f"rule {number}" if len(filters) > 1 else "rule", action=actions[number - 1], **one)
@@ -230,11 +230,11 @@ def _changes(before: dict[str, str], after: dict[str, str]) -> str:
 @master_option
 @with_settings
 def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: str) -> None:
-    """Say whether the flows of FILE have copied each message once, and as it should be.
+    """Check that the flows of FILE have copied each message exactly once and unaltered.
 
-    Both logs are read, and what should be at the target is worked out anew. Exit code 1 when anything is missing, there
-    twice, altered, or should have been left out; each such message is named. The topics should keep their messages for
-    long enough (a retention), since nothing can be said of those that either side does not store any more.
+    Reads both logs and computes the expected content of the target. Exit code 1 if a message is missing, duplicated,
+    altered, or should have been filtered out; the output names each such message. Give the topics a retention: messages
+    that either side no longer stores cannot be compared.
     """
     from syncpoint.programs.analytics.reconciliation import reconcile as work
     from syncpoint.programs.federation.patterns.registry import links_of
@@ -274,8 +274,8 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
 def _why_apart(flow: Flow) -> str:
     """Why a flow cannot be reconciled; "": it can."""
     if flow.link.streams:
-        return "has a stream at one end, of which there is no log"
-    return "" if flow.link.steps.repeatable else "encrypts data, which are other bytes each time"
+        return "has a stream at one end, which keeps no log"
+    return "" if flow.link.steps.repeatable else "encrypts data, so copies differ byte by byte"
 
 
 def _print_reconciled(results: list[Reconciliation]) -> None:

@@ -56,10 +56,10 @@ def letters(
     out: Path | None,
     master: str,
 ) -> None:
-    """Count dead letters by subscription, reason and description, and ask them by SQL.
+    """Count dead letters by subscription, reason and description, and query them by SQL.
 
-    All letters that the topic stores are read, also those that were redriven, unless --letters says whose to leave out.
-    `syncpoint dead-letters` shows single ones, and publishes them again.
+    Reads all letters that the topic stores, including redriven letters; --letters limits this to unacknowledged
+    letters. `syncpoint dead-letters` shows single letters and redrives them.
 
     \b
     Examples:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 @master_option
 @with_settings
 def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: str) -> None:
-    """Say whether each message of TOPIC was kept, and delivered and acknowledged as it should be.
+    """Check that each message of TOPIC was stored, delivered and acknowledged correctly.
 
-    The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Its log and its records are
-    read, and compared message by message. Exit code 1 when anything is lost, there twice, never delivered, delivered
-    after its acknowledgement, and so on; each such message is named, with the hop it happened on.
+    The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Compares its log and its
+    records message by message. Exit code 1 if a message was lost, duplicated, never delivered, delivered after its
+    acknowledgement, or similar; the output names each such message and the hop.
     """
     from syncpoint.programs.analytics.delivery_reconciliation import reconcile_deliveries
     from syncpoint.programs.analytics.recorded_topic import recorded_topic
@@ -50,7 +50,7 @@ def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: s
         _print_reconciled(found)
     if not found.clean:
         raise Problem(
-            f"{sum(found.counts.values()):,} messages of {short_id(found.topic)} are not as they should be.",
+            f"{sum(found.counts.values()):,} messages of {short_id(found.topic)} have problems.",
             "`--format json` names up to 1,000 of each kind; `syncpoint trace MESSAGE_ID` shows the path of one.",
         )
 
@@ -94,10 +94,10 @@ def _print_reconciled(found: DeliveryReconciliation) -> None:
 @master_option
 @with_settings
 def slis(settings: Settings, topic: str, target: tuple[int, int], plot: Path | None, master: str) -> None:
-    """Say how long messages of TOPIC took, and how many were in time, by subscription and day.
+    """Show the latency of TOPIC's messages and the share on time, by subscription and day.
 
-    From the publish to the first delivery; of the topic itself, to where a message was persisted. The topic must be
-    recorded (`syncpoint topics update TOPIC --records-topic RECORDS`).
+    A subscription's latency is from the publish to the first delivery; the topic's is from the publish until the
+    message is persisted. The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`).
     """
     from syncpoint.programs.analytics.delivery_slis import delivery_slis
     from syncpoint.programs.analytics.recorded_topic import recorded_topic

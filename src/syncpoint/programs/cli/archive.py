@@ -42,10 +42,10 @@ def archive() -> None:
 @master_option
 @with_settings
 def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, master: str) -> None:
-    """Archive TOPIC, or add to its archive what has come since.
+    """Archive TOPIC, or add newer messages to its archive.
 
-    A cursor at the server keeps what is not archived yet, within its limits (`syncpoint cursors list`). Broken off, it
-    goes on where it was.
+    A cursor on the server retains messages that are not archived yet, within its limits (`syncpoint cursors list`).
+    After an interruption, run the command again to continue.
     """
     settings.called = True  # by the work, through clients of its own
     from syncpoint.programs.federation.archive import archive as work
@@ -63,9 +63,9 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
 @master_option
 @with_settings
 def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
-    """Publish what the archive in FOLDER holds: with its ids, its times, in its order, each message once.
+    """Publish the messages of the archive in FOLDER, in order, each exactly once, with their original ids and times.
 
-    The topic is created when it does not exist. Broken off, run it again: what was published is not published twice.
+    The topic is created when it does not exist. After an interruption, run it again: no message is published twice.
     """
     from syncpoint.base.model.errors import Code, SyncpointError
     from syncpoint.programs.federation.archive import restore as work
@@ -89,7 +89,7 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
 @click.argument("folder", type=FOLDER)
 @with_settings
 def verify(settings: Settings, folder: Path) -> None:
-    """Hold every file in FOLDER against its checksum."""
+    """Check every file in FOLDER against its checksum."""
     from syncpoint.programs.federation.manifest import verify as work
 
     found = _manifest(folder)
@@ -105,7 +105,7 @@ def verify(settings: Settings, folder: Path) -> None:
         work(folder, found, one)
     said(
         f"{counted(sum(len(part.files) for part in found.parts), 'file')}, {counted(found.rows, 'message')}: "
-        "all as they were archived."
+        "all intact."
     )
 
 
@@ -113,7 +113,7 @@ def verify(settings: Settings, folder: Path) -> None:
 @click.argument("folder", type=FOLDER)
 @with_settings
 def describe(settings: Settings, folder: Path) -> None:
-    """Show what the archive in FOLDER holds."""
+    """Describe the archive in FOLDER."""
     found = _manifest(folder)
     if print_answer(
         settings.format,
@@ -145,5 +145,7 @@ def _manifest(folder: Path) -> Manifest:
 
     found = load(folder)
     if found is None:
-        raise Problem(f"There is no archive in {folder}.", "`syncpoint archive create TOPIC --to FOLDER` makes one.")
+        raise Problem(
+            f"There is no archive in {folder}.", "`syncpoint archive create TOPIC --to FOLDER` creates an archive."
+        )
     return found

@@ -22,17 +22,17 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 @click.option("--ranges-max", default=100, show_default=True, help="Show at most this many offset ranges per topic.")
 @with_settings
 def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> None:
-    """Say which acknowledged messages would be lost, unavailable or delivered twice if something vanished now.
+    """Show which acknowledged messages would be lost, unavailable or delivered twice if something failed now.
 
-    Without options: each disk, process, storage cluster, zone and region by itself, worst first. With options, which
-    may be repeated: all that is named, at once, and by topic.
+    Without options: the loss of each disk, process, storage cluster, zone and region by itself, worst first. With
+    options, which may be repeated: the loss of everything named, at once, by topic.
 
     \b
     lost         needed by somebody, and on no disk any more
     unavailable  not lost, and not delivered before what vanished is back
     twice        delivered already, and delivered again
 
-    The exit code is 1 where one of the failures shown would lose messages, 2 where something could not be found out.
+    The exit code is 1 if a failure shown would lose messages, 2 if some information is missing.
 
     \b
     Example:
@@ -54,7 +54,7 @@ def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> No
             rows.append([_what(one), *(str(count.messages) for count in counts), _why(one)])
         print_table(["IF THIS VANISHED", "LOST", "UNAVAILABLE", "TWICE", "WHY"], rows)
     for one in found.unknown:
-        said(f"Not known, more may be at risk: {one}.")
+        said(f"Unknown, more may be at risk: {one}.")
     if any(one.lost.messages for one in found.failures):
         raise click.exceptions.Exit(1)
     if found.unknown:
@@ -84,9 +84,9 @@ def _print_one(failure: Any) -> None:
     else:
         said("Nothing would be lost, unavailable or delivered twice.")
     for one in failure.stopped:
-        said(f"Not served any more: {one}.")
+        said(f"No longer served: {one}.")
     if failure.facts:
-        said(f"Besides, {failure.facts} changes of topics, subscriptions and the like would be lost.")
+        said(f"Also, {failure.facts} changes to topics, subscriptions and similar would be lost.")
 
 
 def _ranges(count: Any) -> str:

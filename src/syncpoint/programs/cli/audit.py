@@ -28,8 +28,8 @@ def audit() -> None:
 
 
 _NO_LOG = (
-    "Give all files of the log, and nothing else: the one that `audit` names in the file of --auth, and those put "
-    "aside beside it (NAME.NUMBER). What they say behind this place proves nothing."
+    "Give all files of the log and no others: the file that `audit` names in the --auth file, and its rotated "
+    "files (NAME.NUMBER). Entries after this point cannot be trusted."
 )
 
 
@@ -38,9 +38,9 @@ _NO_LOG = (
 @click.option("--hash", "known", metavar="HASH", help="A hash printed earlier; it must still be in the chain.")
 @with_settings
 def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> None:
-    """Check that no line was changed, left out or put in since it was written. Exit code 1 when one was.
+    """Check that no line was changed, removed or inserted since it was written. Exit code 1 if one was.
 
-    Keep the hash that is printed elsewhere: a log that was cut off behind it is found by --hash.
+    Store the printed hash elsewhere: with --hash, a later check detects a log that was truncated.
     """
     from syncpoint.catalog.access import audit as logs
 
@@ -64,7 +64,7 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Show the last N entries.")
 @with_settings
 def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, denied: bool, limit: int) -> None:
-    """Show what was decided."""
+    """Show access decisions."""
     from syncpoint.catalog.access import audit as logs
 
     try:

@@ -69,9 +69,9 @@ def _counts(command: Any) -> Any:
 def pub(
     settings: Settings, topic: str | None, keep: bool, messages: int | None, seconds: float | None, **chosen: Any
 ) -> None:
-    """Publish messages as fast as the server answers; each is on the disks when it is counted.
+    """Publish messages as fast as the server answers; a message is counted once it is on disk.
 
-    With --rate a latency begins when its request was due, so that a server which falls behind is seen to.
+    With --rate, latencies are measured from the time a request was due, so a slow server shows up.
 
     \b
     Examples:
@@ -84,11 +84,11 @@ def pub(
         load = PublishLoad(name, **_bounds(messages, seconds), **chosen)
         with progress_bar("published") as progress:
             result = asyncio.run(publish(client.target(), load, lambda done: progress(done, _total(load.messages))))
-        _show(settings, result, "latency of a request" + (" from when it was due" if load.rate else ""))
+        _show(settings, result, "latency of a request" + (" from due time" if load.rate else ""))
         if result.messages < load.rate * result.seconds * KEPT:
             said(f"The rate of {load.rate:,.0f}/s was not kept: try a larger --batch, --window or --connections.")
         if made and keep:
-            said(f"Left behind: topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
+            said(f"Kept topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
 
 
 @bench.command()
@@ -114,12 +114,12 @@ def sub(
     seconds: float | None,
     connections: int,
 ) -> None:
-    """Receive and acknowledge messages as fast as they come.
+    """Receive and acknowledge messages as fast as possible.
 
     \b
     Examples:
       syncpoint bench sub --subscription billing --messages 1000000
-      syncpoint bench sub --topic orders --idle 60      (on a subscription of its own, deleted again)
+      syncpoint bench sub --topic orders --idle 60      (on a temporary subscription)
     """
     from syncpoint.front.client.traffic import ReceiveLoad, receive
 
@@ -130,7 +130,9 @@ def sub(
         with progress_bar("received") as progress:
             result = asyncio.run(receive(client.target(), load, lambda done: progress(done, _total(load.messages))))
         if not result.messages:
-            raise Problem(f"nothing came from {name} in {idle:g} s", "Publish first: `syncpoint bench pub --keep`.")
+            raise Problem(
+                f"no message arrived from {name} in {idle:g} s", "Publish first: `syncpoint bench pub --keep`."
+            )
         _show(settings, result, "from publish to arrival")
 
 
@@ -212,6 +214,6 @@ def _show(settings: Settings, result: LoadResult, latency: str) -> None:
     )  # fmt: skip
     said(f"P50 to MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
     if result.again:
-        said(f"{result.again} calls were refused for a moment and made again.")
+        said(f"{result.again} calls were refused temporarily and retried.")
     if result.cpu_s / seconds > BUSY:
-        said("It may be what was measured, and not the server: start several at once, or --connections more of them.")
+        said("The client may be the bottleneck, not the server: run several clients, or raise --connections.")

@@ -57,7 +57,7 @@ def list_all(settings: Settings) -> None:
 @classes.command()
 @click.argument("name")
 @click.option("--clusters", type=click.IntRange(1), help="Failure domains (odd).")
-@click.option("--disks", type=click.IntRange(1), help="Disks (odd) in each failure domain.")
+@click.option("--disks", type=click.IntRange(1), help="Disks (an odd number) in each failure domain.")
 @click.option("--durability", type=click.Choice(["sync", "async", "memory"]), help="When a message counts as stored.")
 @click.option(
     "--placement", type=click.Choice(["enforce", "degrade", "any"]), help="What happens with too few racks or disks."
@@ -68,7 +68,7 @@ def list_all(settings: Settings) -> None:
 )
 @click.option("--over", type=click.Choice(["majority", "all"]), help="How many failure domains must acknowledge.")
 @click.option("--spans-regions/--one-region", default=None, help="Whether failure domains may span several regions.")
-@click.option("--validate-only", is_flag=True, help="Check only: say whether it would be accepted.")
+@click.option("--validate-only", is_flag=True, help="Dry run: check whether it would be accepted.")
 @click.option("--wait/--no-wait", default=True, help="Return once topics can use it (the default), or immediately.")
 @with_settings
 def add(
@@ -79,10 +79,10 @@ def add(
     durability: str | None,
     **asked: Any,
 ) -> None:
-    """Add a durability class to a running cluster. It can neither be changed nor deleted afterwards.
+    """Add a durability class to a running cluster. A class cannot be changed or deleted.
 
-    What is left out is as in the class `default`. Every publish forwarder makes a chain of it, which takes room on its
-    disks, so there should be few.
+    Options that you leave out come from the class `default`. Every publish forwarder creates a chain for each class,
+    which takes disk space, so use few classes.
 
     \b
     Examples:
@@ -121,9 +121,9 @@ def _wait(client: Any, name: str) -> None:
             return
         if time.monotonic() >= end:
             raise Problem(
-                f"these have no chain of it yet: {', '.join(missing)}",
-                "They go on trying, and topics can use the others' chains. `syncpoint cluster status` shows what is "
-                "missing, and their logs say why.",
+                f"these have no chain for it yet: {', '.join(missing)}",
+                "They keep trying, and topics can use the other chains. `syncpoint cluster status` shows what is "
+                "missing, and their logs show why.",
             )
         if shown != (shown := ", ".join(missing)):
             said(f"Waiting for chains of {shown}")

@@ -56,7 +56,7 @@ _PLACE = (
         "--dir",
         "folder",
         type=click.Path(file_okay=False, path_type=Path),
-        help="The folder of cluster.yaml; of `cluster up`, also what it started.",
+        help="The folder of cluster.yaml, or of a cluster that `cluster up` started.",
     ),
     click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, if its file is not available."),
     click.option("--metadata-user", default="", help="User of the etcd of --metadata; needs --metadata-password-file."),
@@ -147,7 +147,7 @@ class _Group(click.Group):
 
 @click.group(cls=_Group)
 def cluster() -> None:
-    """Run a cluster on this machine, and look after it."""
+    """Run and manage a cluster on this machine."""
 
 
 def _local(folder: Path) -> LocalCluster:
@@ -168,8 +168,8 @@ def _local(folder: Path) -> LocalCluster:
 def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: str | None, **asked: Any) -> None:
     """Start a cluster of real processes on loopback, with a real etcd.
 
-    A folder that has a cluster already starts that one again; the other options are for a new one, and stand in its
-    cluster.yaml from then on.
+    If the folder already has a cluster, that cluster is started again; the other options apply to a new cluster, which
+    keeps them in its cluster.yaml.
 
     \b
     Examples:
@@ -198,23 +198,23 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
             f"Starting {counted(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder."
         )
     else:
-        said(f"All processes of {made.folder} run already.")
+        said(f"All processes of {made.folder} are already running.")
     try:
         proxies = made.up()
     except SyncpointError as error:
         left = sum(one.state != "down" for one in made.states())
         raise Problem(
             error.message,
-            f"{counted(left, 'process', 'es')} of it run. Correct this and start it again, or end them: "
-            f"`syncpoint cluster down --dir {folder}`, with --remove to forget the cluster as well.",
+            f"{counted(left, 'process', 'es')} of it are running. Correct this and start it again, or stop them: "
+            f"`syncpoint cluster down --dir {folder}`, with --remove to delete the cluster as well.",
         ) from error
     for address in proxies:
         click.echo(f"ready on {address}")
     if made.settings().auth is not None:
-        said("Clients show who they are: `syncpoint --credentials FILE ...`, or SYNCPOINT_CREDENTIALS.")
+        said("Clients need credentials: `syncpoint --credentials FILE ...`, or SYNCPOINT_CREDENTIALS.")
     if proxies and not paths:
         said(f'In this terminal: eval "$(syncpoint env-init --project demo --endpoint {proxies[0]})"')
-    said(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` ends it.")
+    said(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` stops it.")
 
 
 def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
@@ -230,8 +230,8 @@ def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
     if given:
         has = ", ".join(f"--{name} {there[name]}" for name in given if there)
         raise Problem(
-            f"{made.folder} has a cluster already, with {has}",
-            "Leave the numbers out to start that one, choose another --dir, or delete it with all its messages: "
+            f"{made.folder} already has a cluster, with {has}",
+            "Omit the numbers to start that cluster, choose another --dir, or delete it with all its messages: "
             f"`syncpoint cluster down --dir {made.folder} --remove`.",
             exit_code=2,
         )
@@ -246,7 +246,7 @@ def _same_settings(made: LocalCluster, asked: dict[str, Any]) -> None:
     differ = [key for key, value in asked.items() if there.get(key) != value]
     if differ:
         raise Problem(
-            f"{made.folder} has a cluster already, with another `{'`, `'.join(differ)}` in its file",
+            f"{made.folder} already has a cluster, with a different `{'`, `'.join(differ)}` in its file",
             f"Change {made.settings_path}; then `syncpoint cluster restart --dir {made.folder}` has processes read it.",
             exit_code=2,
         )
@@ -256,15 +256,15 @@ def _same_settings(made: LocalCluster, asked: dict[str, Any]) -> None:
 @folder_option
 @click.option("--remove", is_flag=True, help="Delete the folder, with all messages.")
 def down(folder: Path, remove: bool) -> None:
-    """End all processes that `cluster up` started."""
+    """Stop all processes that `cluster up` started."""
     made = _local(folder)
     if made.settings_path.exists() and made.shape() is None and not (made.folder / "pids").exists():
         raise Problem(
             f"no process of {made.settings_path} was started by `syncpoint cluster up`",
-            "Nothing was stopped. Whatever supervises its processes stops them.",
+            "Nothing was stopped. Use the supervisor of its processes to stop them.",
         )
     ended = made.down(remove=remove)
-    said(f"Ended {counted(len(ended), 'process', 'es')}." if ended else "None of its processes ran.")
+    said(f"Stopped {counted(len(ended), 'process', 'es')}." if ended else "No process was running.")
     if remove:
         said(f"Removed {made.folder}.")
 
@@ -274,9 +274,9 @@ def down(folder: Path, remove: bool) -> None:
 @format_option
 @click.option("--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 def status(form: str, watch: bool, **place: Any) -> None:
-    """What runs, what each process does, who owns which chain, and what is wrong; exit code 1 when something is.
+    """Show the processes and their state, the owner of each chain, and problems; exit code 1 if there are any.
 
-    From any machine that reaches the cluster's etcd and processes: the metadata say who is a member and who owns what.
+    Works from any machine that can reach the cluster's etcd and processes.
 
     \b
     Examples:
@@ -348,21 +348,21 @@ def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], Non
 
 _one(
     "kill",
-    "End one process as a crash does (SIGKILL).",
-    "is killed; `syncpoint cluster start {its}` starts it again",
+    "Kill one process, as a crash would (SIGKILL).",
+    "was killed; `syncpoint cluster start {its}` starts it again",
     lambda made, name: made.kill(name),
 )
 _one(
     "stop",
-    "End one process politely: it drains first.",
-    "has ended; `syncpoint cluster start {its}` starts it again",
+    "Stop one process gracefully: it drains first.",
+    "has stopped; `syncpoint cluster start {its}` starts it again",
     lambda made, name: made.stop(name),
 )
 _one(
     "pause",
-    "Stop one process in its tracks, as a hung machine does (SIGSTOP).",
-    "is paused; `syncpoint cluster resume {its}` lets it go on",
+    "Pause one process, like a hung machine (SIGSTOP).",
+    "is paused; `syncpoint cluster resume {its}` resumes it",
     lambda made, name: made.pause(name),
 )
-_one("resume", "Let a paused process go on.", "goes on", lambda made, name: made.resume(name))
+_one("resume", "Resume a paused process.", "goes on", lambda made, name: made.resume(name))
 _one("start", "Start one process again and wait until it is ready.", "is ready", lambda made, name: made.start(name))

@@ -58,14 +58,16 @@ def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -
     try:
         return asyncio.run(run())
     except StoreError as error:
-        raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
+        raise Problem(
+            f"the metadata store does not answer: {error}", "`syncpoint cluster status` shows running processes."
+        ) from error
 
 
 @click.command()
 @folder_option
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def backup(folder: Path, file: Path) -> None:
-    """Write the cluster's metadata to FILE, while everybody goes on. The messages are on the disks.
+    """Back up the cluster's metadata to FILE while the cluster runs. Messages are not included; they are on the disks.
 
     \b
     Example:
@@ -78,20 +80,20 @@ def backup(folder: Path, file: Path) -> None:
         data = _in_store(made, lambda store: take_backup(store, SystemClock()))
     found = read_backup(data)
     write_file(file, data)
-    said(f"{counted(len(found.items), 'key')} at revision {found.revision} are in {file}.")
+    said(f"{counted(len(found.items), 'key')} at revision {found.revision} written to {file}.")
 
 
 @click.command()
 @folder_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Restore even if FILE is from another cluster.")
+@click.option("--force", is_flag=True, help="Restore even if FILE is a backup of another cluster.")
 def restore(folder: Path, file: Path, force: bool) -> None:
-    """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
+    """Restore the cluster's metadata from FILE. Stop all its processes first.
 
-    Refused when FILE is of another cluster. What was there before is kept in a file beside cluster.yaml.
+    Refused if FILE is a backup of another cluster. The previous metadata are saved in a file next to cluster.yaml.
 
-    The disks may be newer than the file: no id is given twice. What was created after the backup (topics,
-    subscriptions) is unknown afterwards; messages of such topics are kept, see `syncpoint cluster orphans`.
+    The disks may be newer than the backup: no id is assigned twice. Topics and subscriptions created after the backup
+    are lost; messages of such topics are kept, see `syncpoint cluster orphans`.
 
     \b
     Example:
@@ -118,12 +120,12 @@ def restore(folder: Path, file: Path, force: bool) -> None:
             if other and not force:
                 raise Problem(
                     f"nothing was restored: {file} is not a backup of this cluster: {'; '.join(other)}",
-                    "Take another file; --force restores this one all the same.",
+                    "Choose another file, or restore this one with --force.",
                 )
             before = await backups.take_backup(store, SystemClock())
             if backups.read_backup(before).items:
                 backups.write_file(kept, before)
-                said(f"What was there is kept in {kept}.")
+                said(f"The previous metadata are saved in {kept}.")
             return await backups.restore(store, found, SystemRandom(), SystemClock())
 
         try:
@@ -131,8 +133,9 @@ def restore(folder: Path, file: Path, force: bool) -> None:
         except FailedPrecondition as error:
             raise Problem(
                 f"nothing was restored: {error.message}",
-                f"`syncpoint cluster down --dir {folder}` stops them; a process that was killed counts as living for"
-                " some seconds more.",
+                f"`syncpoint cluster down --dir {folder}` stops them; a killed process counts as running"
+                " for a "
+                f"few more seconds.",
             ) from error
     said(f"{counted(done.keys, 'key')} restored, {counted(done.removed, 'other key')} removed.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
@@ -142,10 +145,10 @@ def restore(folder: Path, file: Path, force: bool) -> None:
 @click.command()
 @folder_option
 def finalize(folder: Path) -> None:
-    """Let the cluster write the newest format of this version, once every process has been upgraded.
+    """Let the cluster write this version's newest format, after every process has been upgraded.
 
-    Until then processes of the version before may come back; afterwards they are refused. Refused while a member is too
-    old.
+    Until then you can roll back to the previous version; afterwards its processes are refused. Fails while a process is
+    too old.
 
     \b
     Example:
@@ -159,7 +162,7 @@ def finalize(folder: Path) -> None:
             before, now = _in_store(made, lambda store: formats.finalize(store, formats.THIS))
         except FailedPrecondition as error:
             raise Problem(f"nothing was finalized: {error.message}") from error
-    said(f"The cluster writes format {now}." if now > before else f"The cluster writes format {now} already.")
+    said(f"The cluster writes format {now}." if now > before else f"The cluster already writes format {now}.")
 
 
 @click.command("import")
@@ -174,12 +177,12 @@ def finalize(folder: Path) -> None:
 )
 @shape_options
 def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numbers: Any) -> None:
-    """Take over DATA, the folder of a stopped `syncpoint serve`, into a new cluster.
+    """Import DATA, the folder of a stopped `syncpoint serve`, into a new cluster.
 
     The folder becomes a chain of the cluster: topics, subscriptions, snapshots, messages with their ids, cursors and
-    epochs are what they were. Its files are moved, so a disk of the cluster must be on the same file system. The
-    cluster must not have been started before. The numbers are for a folder that has no cluster yet. A command that was
-    broken off is given again.
+    epochs are preserved. Its files are moved, so a disk of the cluster must be on the same file system. The cluster
+    must never have been started. The numbers apply to a folder without a cluster. After an interruption, run the
+    command again.
 
     \b
     Example:
@@ -200,9 +203,9 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
             where = f"{data} is as it was" if cluster_note(data) is None else "No message is lost"
             raise Problem(f"nothing was imported: {error}", f"{where}; correct this and try again.") from error
     if done is None:
-        said(f"All of {data} is taken over.")
+        said(f"All of {data} is imported.")
     else:
         found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
         named = ", ".join(counted(*one) for one in found)
-        said(f"{named} and all messages are taken over from {data}: they are chain {done.chain}.")
+        said(f"{named} and all messages are imported from {data} as chain {done.chain}.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

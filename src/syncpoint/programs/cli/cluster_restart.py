@@ -21,10 +21,11 @@ from syncpoint.programs.cli.output import said
 @place_options
 @click.argument("process", nargs=-1, metavar="[PROCESS|ROLE]...", shell_complete=processes())
 def restart(process: tuple[str, ...], **place: Any) -> None:
-    """Restart processes that `cluster up` started, one after another, each politely; none named: all of them.
+    """Restart processes that `cluster up` started, one after another and gracefully; all of them if none is named.
 
-    The next one is stopped only when the one before listens again and all is as it was. Processes that a supervisor
-    started (systemd, Kubernetes) are restarted by it: one after another, each when `cluster status` exits with 0 again.
+    Each process is stopped only after the previous one is ready and the cluster is as healthy as before. Restart
+    processes that a supervisor started (systemd, Kubernetes) through it: one after another, each after `cluster status`
+    exits with 0 again.
 
     \b
     Examples:
@@ -43,8 +44,8 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
     if strangers or made.local is None:
         raise Problem(
             f"{', '.join(strangers) or 'its processes'}: not started by `syncpoint cluster up`",
-            "Nothing was stopped. Whatever supervises them restarts them, one after another: the next one when "
-            "`syncpoint cluster status` of this cluster exits with 0 again.",
+            "Nothing was stopped. Restart them through their supervisor, one after another, each after `syncpoint "
+            "cluster status` of this cluster exits with 0 again.",
         )
     look = f"syncpoint cluster status --config {made.shown_as}"
     try:
@@ -52,7 +53,7 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
     except (Unavailable, FailedPrecondition) as error:
         raise Problem(
             error.message,
-            f"The processes after it were left alone. `{look}` shows what is wrong; "
-            f"`syncpoint cluster up --dir {made.local.folder}` starts what does not run.",
+            f"The remaining processes were not restarted. `{look}` shows what is wrong; "
+            f"`syncpoint cluster up --dir {made.local.folder}` starts stopped processes.",
         ) from error
     said(f"Restarted: {', '.join(names)}.")

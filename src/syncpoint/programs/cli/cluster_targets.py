@@ -25,7 +25,7 @@ _WILDCARDS: Final = ("0.0.0.0", "::")
 @click.command()
 @file_option
 def targets(path: Path) -> None:
-    """Print where Prometheus finds the processes, for its `file_sd_configs`.
+    """Print the processes' metrics addresses for Prometheus (`file_sd_configs`).
 
     \b
     Example:

@@ -17,7 +17,7 @@ key_argument = click.argument("key", type=click.Choice(KEYS))
 
 @click.group()
 def config() -> None:
-    """Keep a default project and endpoint."""
+    """Set a default project and endpoint."""
 
 
 @config.command("set")
@@ -25,7 +25,7 @@ def config() -> None:
 @click.argument("value")
 @with_settings
 def set_value(settings: Settings, key: str, value: str) -> None:
-    """Keep a value.
+    """Set a value.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def set_value(settings: Settings, key: str, value: str) -> None:
 @key_argument
 @with_settings
 def unset(settings: Settings, key: str) -> None:
-    """Forget a value."""
+    """Remove a value."""
     _write({name: value for name, value in settings.config.items() if name != key})
     said(f"Unset {key}.")
 
@@ -48,7 +48,7 @@ def unset(settings: Settings, key: str) -> None:
 @key_argument
 @with_settings
 def get_value(settings: Settings, key: str) -> None:
-    """Print a kept value."""
+    """Print a value."""
     if key not in settings.config:
         raise Problem(f"{key} is not set", f"syncpoint config set {key} VALUE", exit_code=3)
     click.echo(settings.config[key])
@@ -57,7 +57,7 @@ def get_value(settings: Settings, key: str) -> None:
 @config.command("list")
 @with_settings
 def list_values(settings: Settings) -> None:
-    """Print all kept values."""
+    """Print all values."""
     print_answer(settings.format, settings.config, ["KEY", "VALUE"], sorted(settings.config.items()))
 
 

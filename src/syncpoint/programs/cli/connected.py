@@ -34,7 +34,7 @@ PUBLISHER_COLUMNS = [*_WHO, *_TIMES, *_LIBRARY]
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def subscription_clients(settings: Settings, subscription: str) -> None:
-    """Show who is connected: open streams, and who pulled in the last minute.
+    """Show connected clients: open streams, and clients that pulled in the last minute.
 
     \b
     Example:
@@ -52,7 +52,7 @@ def subscription_clients(settings: Settings, subscription: str) -> None:
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def topic_publishers(settings: Settings, topic: str) -> None:
-    """Show who published in the last minute.
+    """Show clients that published in the last minute.
 
     \b
     Example:
@@ -77,4 +77,4 @@ def _print(answer: Any, clients: Sequence[Any], columns: Sequence[tuple[str, str
     for one in answer.unknown:
         said(f"Not known: {one}")
     if answer.addresses_hidden:
-        said("Addresses and principals are left out: to see them takes syncpoint.server.get on the server.")
+        said("Addresses and principals are hidden: seeing them requires syncpoint.server.get on the server.")

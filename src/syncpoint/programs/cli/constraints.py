@@ -22,7 +22,7 @@ SHOWN = 10  # names of each kind in the answer of `test`
 
 @click.group()
 def constraints() -> None:
-    """Say which clients use which forwarders.
+    """Control which clients use which forwarders.
 
     A rule has three selectors: conditions FIELD=VALUE joined by commas, all of which must hold; a value may hold `*`,
     and a selector left out means all. Clients are proxies; they and forwarders have name, region, zone and rack, topics
@@ -39,9 +39,11 @@ def _rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--topics", default="", metavar="FIELD=VALUE,...", help="For these topics."),
         click.option("--forwarders", default="", metavar="FIELD=VALUE,...", help="... these forwarders"),
-        click.option("--clients", default="", metavar="FIELD=VALUE,...", help="These proxies may (not) use ..."),
+        click.option(
+            "--clients", default="", metavar="FIELD=VALUE,...", help="Proxies that may (not) use these forwarders."
+        ),
         click.option("--allow", "action", flag_value="ALLOW", help="They may."),
-        click.option("--deny", "action", flag_value="DENY", default="DENY", help="They may not (the default)."),
+        click.option("--deny", "action", flag_value="DENY", default="DENY", help="Deny this (the default)."),
     ):
         command = option(command)
     return command
@@ -66,7 +68,7 @@ def _message(name: str, action: str, clients: str, forwarders: str, topics: str,
 @_rule_options
 @with_settings
 def create(settings: Settings, name: str, **rule: Any) -> None:
-    """Create a rule; it holds at once.
+    """Create a rule; it takes effect immediately.
 
     \b
     Examples:
@@ -86,7 +88,7 @@ def create(settings: Settings, name: str, **rule: Any) -> None:
 @constraints.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the rules, the one that decides first."""
+    """List the rules, highest priority first."""
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -117,7 +119,7 @@ def delete(settings: Settings, name: tuple[str, ...]) -> None:
 @_rule_options
 @with_settings
 def test(settings: Settings, **rule: Any) -> None:
-    """Try a rule without storing it: what it is about, and whether it would be accepted."""
+    """Try a rule without storing it: show what it applies to, and whether it would be accepted."""
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.TestConstraintRequest(constraint=_message("", **rule))

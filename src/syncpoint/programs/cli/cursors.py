@@ -22,13 +22,13 @@ def cursors() -> None:
 
 
 @cursors.command("list")
-@click.option("--topic", help="Only those of this topic.")
+@click.option("--topic", help="Only cursors of this topic.")
 @with_settings
 def list_all(settings: Settings, topic: str | None) -> None:
     """List the cursors of a project, or of a topic.
 
-    LAG counts messages that a cursor has not passed, LAG BYTES is an estimate of their size. LOST counts messages that
-    were deleted before it had read them.
+    LAG counts messages after the cursor, LAG BYTES estimates their size, and LOST counts messages that were deleted
+    before the cursor passed them.
     """
     from syncpoint.wire.protobuf.messages import pipeline
 
@@ -49,12 +49,12 @@ def _row(cursor: Any) -> tuple[str, ...]:
 
 @cursors.command()
 @click.argument("cursor", nargs=-1, required=True)
-@click.option("--topic", required=True, help="The topic that is read.")
+@click.option("--topic", required=True, help="The topic of the cursors.")
 @with_settings
 def delete(settings: Settings, cursor: tuple[str, ...], topic: str) -> None:
-    """Delete one or more cursors of a topic; messages kept only for them go.
+    """Delete cursors of a topic, and messages that only they retain.
 
-    A reader that comes back begins a new cursor where it stands; what was deleted in the meantime is lost to it.
+    A reader that returns creates a new cursor at its position; messages deleted in between are lost to it.
 
     \b
     Example:

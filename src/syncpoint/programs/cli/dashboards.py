@@ -16,7 +16,7 @@ from syncpoint.programs.cli.output import said
 
 @click.group()
 def dashboards() -> None:
-    """Make dashboards for Grafana."""
+    """Export dashboards for Grafana."""
 
 
 @dashboards.command()
@@ -27,7 +27,7 @@ def dashboards() -> None:
     help="The monitor's file, for its objectives [the built-in ones].",
 )
 def export(folder: Path, monitor: Path | None) -> None:
-    """Write dashboards as JSON files that Grafana imports or provisions; they ask Prometheus.
+    """Write dashboards as JSON files for import or provisioning in Grafana, with Prometheus as data source.
 
     \b
     Example:

@@ -82,17 +82,17 @@ def _selection(command: Any) -> Any:
 @dead_letters.command("list")
 @_selection
 @click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Show at most this many letters."
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Maximum number of letters to show."
 )
 @click.option(
     "--group-by",
     multiple=True,
     metavar="reason|description|subscription|ATTRIBUTE",
-    help="Count all letters, grouped by this; may be repeated.",
+    help="Count letters grouped by this field; may be repeated.",
 )
 @with_settings
 def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **chosen: Any) -> None:
-    """Show waiting dead letters. Nothing is delivered or acknowledged.
+    """Show waiting dead letters, without delivering or acknowledging them.
 
     \b
     Examples:
@@ -127,7 +127,7 @@ def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **ch
 @_selection
 @with_settings
 def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
-    """Show all of one dead letter, by the id that `list` shows.
+    """Show one dead letter in full, by the id that `list` shows.
 
     \b
     Example:
@@ -166,17 +166,18 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
     "data_file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     metavar="FILE",
-    help="Publish what FILE holds (-: standard input) instead of the data of the one letter of --letter-id.",
+    help="Replace the data of the letter of --letter-id by FILE (-: standard input).",
 )
 @click.option(
     "--map",
     "command",
     default="",
     metavar="COMMAND",
-    help="Publish what COMMAND makes of the data on its standard input; it is run here, for each letter, by no shell.",
+    help="Replace each letter's data by the output of COMMAND, which runs here, without a shell, with the data on "
+    "standard input.",
 )
 @click.option("--dry-run", is_flag=True, help="Dry run: show which letters would be published, and what would change.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Maximum letters per second.")
 @with_settings
 def redrive(
     settings: Settings,
@@ -189,10 +190,10 @@ def redrive(
     rate: float | None,
     **chosen: Any,
 ) -> None:
-    """Publish dead letters again where they came from, and acknowledge each once that is persisted.
+    """Publish dead letters to their topic of origin again, and acknowledge each letter once its copy is persisted.
 
-    All subscriptions of the topic get them. What becomes a dead letter again in the meantime is left alone. Broken
-    off, it goes on when it is begun again; what was under way then may be published twice.
+    All subscriptions of the topic receive them. Letters that arrive during the redrive are left alone. After an
+    interruption, run it again to continue; letters in flight at that moment may be published twice.
 
     \b
     Examples:
@@ -208,9 +209,9 @@ def redrive(
     if to_topic:
         request.topic = settings.name("topics", to_topic)
     elif not chosen["subscription"]:
-        raise click.UsageError("Give --subscription, to whose topic they go, or --to-topic.")
+        raise click.UsageError("Give --subscription, to publish to its topic, or --to-topic.")
     if data_file and (command or len(parse_list(letter_id)) != 1):
-        raise click.UsageError("--data-from is for one letter: name it by --letter-id, without --map.")
+        raise click.UsageError("--data-from applies to one letter: give --letter-id, and no --map.")
     reasons: Counter[str] = Counter()
     changes: list[tuple[str, str]] = []
     redriven = 0
@@ -248,7 +249,9 @@ def redrive(
     else:
         said(f"Redrove {counted(redriven, 'letter')} to [{topic}].")
     if failures:
-        raise Problem("; ".join(failures) + "\nWhat was not published waits as before: begin again to go on.")
+        raise Problem(
+            "; ".join(failures) + "\nLetters that were not published still wait: run the command again to continue."
+        )
 
 
 @click.command("dead-letter")
@@ -258,7 +261,7 @@ def redrive(
 @click.option("--description", default="", metavar="TEXT", help="A longer description of the reason.")
 @with_settings
 def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...], reason: str, description: str) -> None:
-    """Move received messages to the dead-letter topic: nobody will manage what is wrong with them.
+    """Move received messages that cannot be processed to the dead-letter topic.
 
     \b
     Example:
@@ -325,7 +328,7 @@ def _only_subscription(client: Any, settings: Settings, source: str, topic: str 
     if not found:
         raise Problem(f"[{name}] has no subscription, so nothing keeps its letters: create one.")
     if len(found) > 1:
-        raise Problem(f"[{name}] has several subscriptions; say by --letters which: {', '.join(sorted(found))}")
+        raise Problem(f"[{name}] has several subscriptions; choose with --letters: {', '.join(sorted(found))}")
     return str(found[0])
 
 

@@ -40,13 +40,13 @@ ack_ids_option = click.option(
 @click.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @click.option(
-    "--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="Receive at most this many messages."
+    "--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of messages to receive."
 )
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages after printing them.")
 @click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most that long.")
 @with_settings
 def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
-    """Receive messages of a subscription. Those not acknowledged come again after their deadline.
+    """Receive messages of a subscription. Unacknowledged messages are redelivered after their deadline.
 
     \b
     Examples:
@@ -144,7 +144,7 @@ class _HeldMessages:
 @ack_ids_option
 @with_settings
 def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None:
-    """Acknowledge messages: they do not come again."""
+    """Acknowledge messages, so that they are not redelivered."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
@@ -165,7 +165,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
 )
 @with_settings
 def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[str, ...], ack_deadline: int) -> None:
-    """Take more time for messages, or give them back (0 seconds)."""
+    """Extend the deadline of messages, or return them (0 seconds)."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
@@ -182,17 +182,17 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     "--snapshot",
     shell_complete=names("snapshots"),
     metavar="SNAPSHOT",
-    help="To what was unacknowledged when the snapshot was made.",
+    help="Restore the acknowledgement state of this snapshot.",
 )
-@click.option("--dry-run", is_flag=True, help="Dry run: count the messages that would come back.")
+@click.option("--dry-run", is_flag=True, help="Dry run: count the messages that would be redelivered.")
 @with_settings
 def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None, dry_run: bool) -> None:
-    """Take a subscription back (or ahead) to a time or a snapshot.
+    """Move a subscription back (or forward) to a time or a snapshot.
 
-    Messages published before the time count as acknowledged, those after it as not; acknowledged messages come again
-    only where they are still kept (--retain-acked-messages, or the topic's retention).
+    Messages published before the time count as acknowledged, messages after it as unacknowledged; acknowledged messages
+    are redelivered only if they are still stored (--retain-acked-messages, or the topic's retention).
 
-    With --dry-run the exit code is 2 where something could not be found out.
+    With --dry-run the exit code is 2 if some information is missing.
 
     \b
     Examples:
@@ -221,7 +221,7 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
     if not print_answer(settings.format, found):
         _print_preview(found, f"subscription [{name}] to {target}")
     for one in found.unknown:
-        said(f"Not known, there may be more: {one}.")
+        said(f"Unknown, there may be more: {one}.")
     if found.unknown:
         raise click.exceptions.Exit(2)
 
@@ -229,10 +229,10 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
 def _print_preview(found: Any, what: str) -> None:
     least = "at least " if found.unknown else ""
     waiting, back, gone = found.backlog_messages, found.returning_messages, found.acknowledged_messages
-    said(f"Nothing was moved. To move {what}, as of now:")
-    said(f"  {least}{counted(back, 'acknowledged message')} would come back,")
-    said(f"  {least}{gone:,} of {waiting:,} not acknowledged now would count as acknowledged,")
-    said(f"  {least}{counted(waiting + back - gone, 'message')} would then not be acknowledged.")
+    said(f"Nothing was moved. Moving {what} now would have these effects:")
+    said(f"  {least}{counted(back, 'acknowledged message')} would be redelivered,")
+    said(f"  {least}{gone:,} of {waiting:,} unacknowledged now would count as acknowledged,")
+    said(f"  {least}{counted(waiting + back - gone, 'message')} would then be unacknowledged.")
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:

@@ -16,9 +16,9 @@ from syncpoint.programs.cli.output import print_answer, print_table, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 DAMAGED_ADVICE = (
-    "What is damaged is kept, passed over, and tried again in case it can be read some day; the rest is delivered. "
-    "`syncpoint log verify`, while the server is stopped, names every place. Of three disks a damaged one is repaired "
-    "from the others."
+    "Damaged entries are kept, skipped, and read again later in case they become readable; the rest is delivered. "
+    "`syncpoint log verify`, while the server is stopped, names every place. With three disks, a damaged disk is "
+    "repaired from the others."
 )
 
 
@@ -30,7 +30,7 @@ def disks() -> None:
 @disks.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the disks: state, position, free space, and what each still misses."""
+    """List the disks with their state, position, free space and missing entries."""
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -57,7 +57,7 @@ def list_all(settings: Settings) -> None:
     if damaged and not failed:
         raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
     if failed:
-        raise Problem(f"failed or away: {', '.join(failed)}", failed_advice(answer.disks))
+        raise Problem(f"failed or missing: {', '.join(failed)}", failed_advice(answer.disks))
 
 
 LOST = ("failed", "away")
@@ -65,18 +65,21 @@ LOST = ("failed", "away")
 
 def failed_advice(found: Any) -> str:
     """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
-    repair = "What was only away is taken again once it is back; else repair or replace {}, then restart the server"
+    repair = (
+        "A disk that was only disconnected is used again once it returns; otherwise repair or replace {}, "
+        "then restart the server"
+    )
     if any(disk.chains and not disk.path.startswith("/") for disk in found):  # PROCESS/DISK
-        chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` shows it. "
+        chains = (
+            "Each chain accepts writes while enough of its disks are healthy; `syncpoint cluster status` shows it. "
+        )
         mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
         return f"{chains}{repair.format('the disk')}{mended}"
     failed = sum(_state(disk) in LOST for disk in found)
     if 2 * failed < len(found):
-        effect = "Publishing goes on while a majority of disks is well, as it is now. "
+        effect = "Publishing continues, since a majority of disks is healthy. "
         return f"{effect}{repair.format('the disk')}: it is brought up to date from the others."
-    effect = (
-        f"Publishing is refused: of {counted(len(found), 'disk')} {failed} failed or away: a majority must be well. "
-    )
+    effect = f"Publishing is refused: {failed} of {counted(len(found), 'disk')} failed; a majority must be healthy. "
     return f"{effect}{repair.format('what failed')}."
 
 

@@ -32,7 +32,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 @click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True)
 @click.option("--tls-cert", type=anywhere, help="Its certificate chain (PEM).")
 @click.option("--tls-key", type=anywhere, help="The certificate's private key (PEM).")
-@click.option("--tls-client-ca", type=anywhere, help="Whose certificates clients must show (PEM).")
+@click.option("--tls-client-ca", type=anywhere, help="The authority of client certificates (PEM).")
 @click.option("--spark", is_flag=True, help="Also check what Spark jobs need: Java, PySpark, its Python.")
 def doctor(
     settings: Settings,
@@ -46,10 +46,10 @@ def doctor(
     tls_client_ca: Path | None,
     spark: bool,
 ) -> None:
-    """Check whether this machine can run a server well, and how fast its disks are.
+    """Check whether this machine is suited to run a server, and how fast its disks are.
 
-    Give the options that `syncpoint serve` gets. Where --endpoint, PUBSUB_EMULATOR_HOST or the configuration names a
-    server, that one is asked, unless --host or --port says otherwise.
+    Give the same options as for `syncpoint serve`. If --endpoint, PUBSUB_EMULATOR_HOST or the configuration names a
+    server, that server is checked, unless --host or --port is given.
 
     \b
     Example:

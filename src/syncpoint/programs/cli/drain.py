@@ -24,15 +24,16 @@ POLL_S = 0.5
 
 @click.command()
 @click.argument("target", required=False)
-@click.option("--comment", default="", help="Why; shown in the list.")
+@click.option("--comment", default="", help="The reason, shown in the list.")
 @click.option("--wait/--no-wait", default=True, help="Return once the target is empty (the default), or immediately.")
 @click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait at most this long.")
 @with_settings
 def drain(settings: Settings, target: str | None, comment: str, wait: bool, within: tuple[int, int]) -> None:
-    """Take a process, a cluster or a region out of service. Without TARGET: list what is drained.
+    """Take a process, a cluster or a region out of service. Without TARGET: list active drains.
 
-    TARGET is the name of a process, cluster/NAME (or a zone of that name), or region/NAME. What is connected moves to
-    others without an error; nothing is lost. A drain that would leave a topic with nowhere to go is refused.
+    TARGET is the name of a process, cluster/NAME (or a zone of that name), or region/NAME. Connected clients move to
+    other processes without errors, and no message is lost. A drain that would leave a topic without a forwarder is
+    refused.
 
     \b
     Examples:
@@ -47,7 +48,7 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
             return
         with refusals_explained():
             state = client.call("Admin.Drain", admin.DrainRequest(target=target, comment=comment))
-        said(f"Draining [{target}]: {', '.join(state.members) or 'nobody lives there'}.")
+        said(f"Draining [{target}]: {', '.join(state.members) or 'no process is there'}.")
         begun = time.monotonic()
         end = begun + within[0]
         shown = ""
@@ -59,12 +60,13 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
             if time.monotonic() >= end:
                 raise Problem(
                     f"[{target}] is not empty yet: {now}",
-                    f"The drain goes on. `syncpoint drain {target}` waits again, `syncpoint undrain {target}` ends it.",
+                    f"The drain continues. `syncpoint drain {target}` waits again, `syncpoint undrain {target}` "
+                    f"ends it.",
                 )
             time.sleep(POLL_S)
             state = client.call("Admin.GetDrain", admin.GetDrainRequest(target=target))
             if not state.draining:
-                raise Problem(f"The drain of [{target}] was ended by somebody else.")
+                raise Problem(f"Someone else ended the drain of [{target}].")
     if wait:
         said(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
     print_answer(settings.format, state)

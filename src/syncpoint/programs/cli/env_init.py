@@ -13,9 +13,9 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 @click.command("env-init")
 @with_settings
 def env_init(settings: Settings) -> None:
-    """Print what points client libraries to the server.
+    """Print environment variables that point client libraries to the server.
 
-    The project is part of it when one is known: by --project, by PUBSUB_PROJECT_ID, or kept by `config set`.
+    Includes the project if it is set by --project, PUBSUB_PROJECT_ID or `config set`.
 
     \b
     Example:

@@ -62,14 +62,14 @@ def kernel() -> Finding:
     if room.COMPILED:
         folder = Path(room.__file__).parent
         if stale := _of_other_sources(folder):
-            found = f"compiled from other sources than those beside it: {', '.join(stale)}"
+            found = f"compiled from outdated sources: {', '.join(stale)}"
             return Finding("kernel", "problem", found, _again(folder))
         return Finding("kernel", "ok", "compiled")
     if os.environ.get("SYNCPOINT_PURE_KERNEL"):
         advice = "Unset SYNCPOINT_PURE_KERNEL."
     else:
         advice = "Install a C compiler and Python's headers (Debian: gcc python3-dev), then run `make setup`."
-    return Finding("kernel", "warning", "runs uncompiled: right, but several times slower", advice)
+    return Finding("kernel", "warning", "runs uncompiled: correct, but several times slower", advice)
 
 
 def _of_other_sources(folder: Path) -> list[str]:
@@ -110,7 +110,7 @@ def open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{_number(soft)} (can be raised to {_number(hard)})"
     if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_WARNING:
-        advice = f"Each client takes one: `ulimit -n {_number(hard)}` before `syncpoint serve`."
+        advice = f"Each client uses one: `ulimit -n {_number(hard)}` before `syncpoint serve`."
         return Finding("open files", "warning", found, advice)
     return Finding("open files", "ok", found)
 
@@ -138,16 +138,18 @@ def disk_set(disks: tuple[Path, ...]) -> list[Finding]:
     """Do the disks together protect against the loss of one?"""
     findings = []
     if disks and len(disks) % 2 == 0:
-        advice = "Give an odd number: 3 disks stand the loss of 1, 5 that of 2."
-        findings.append(Finding("number of disks", "problem", f"{len(disks)}: they cannot outvote each other", advice))
+        advice = "Give an odd number: 3 disks tolerate the loss of 1, 5 the loss of 2."
+        findings.append(
+            Finding("number of disks", "problem", f"{len(disks)}: an even number has no better majority", advice)
+        )
     devices: dict[int, list[Path]] = {}
     for folder in disks:
         with contextlib.suppress(OSError):
             devices.setdefault(_existing(folder).stat().st_dev, []).append(folder)
     for shared in devices.values():
         if len(shared) > 1:
-            found = f"{', '.join(map(str, shared))} lie on one device"
-            advice = "Fine for trying; for safety put each folder on a device of its own."
+            found = f"{', '.join(map(str, shared))} are on one device"
+            advice = "Fine for a trial; for safety put each folder on a separate device."
             findings.append(Finding("independence of disks", "warning", found, advice))
     return findings
 
@@ -155,11 +157,11 @@ def disk_set(disks: tuple[Path, ...]) -> list[Finding]:
 def durability(chosen: str) -> Finding:
     """What a crash may cost with the chosen durability."""
     if chosen == "memory":
-        advice = "Fine for tests; else serve with --durability sync."
-        return Finding("durability", "warning", "memory: everything is gone when the server ends", advice)
+        advice = "Fine for tests; otherwise serve with --durability sync."
+        return Finding("durability", "warning", "memory: all messages are lost when the server stops", advice)
     if chosen == "async":
-        return Finding("durability", "ok", "async: a power failure may cost the last moment's messages")
-    return Finding("durability", "ok", "sync: what was confirmed is on disk")
+        return Finding("durability", "ok", "async: a power failure may lose the most recent messages")
+    return Finding("durability", "ok", "sync: every acknowledged publish is on disk")
 
 
 def tls(cert: Path | None, key: Path | None, client_ca: Path | None = None) -> list[Finding]:
@@ -167,7 +169,7 @@ def tls(cert: Path | None, key: Path | None, client_ca: Path | None = None) -> l
     if cert is None or key is None:
         if cert == key:
             return []
-        return [Finding("TLS", "problem", "one file of two", "--tls-cert and --tls-key belong together.")]
+        return [Finding("TLS", "problem", "one file of two", "--tls-cert and --tls-key must be given together.")]
     if reason := unusable(cert, key):
         advice = "Both files must be in PEM form, and the key, without a password, that of the first certificate."
         return [Finding("TLS", "problem", f"{cert}, {key}: {reason}", advice)]
@@ -187,7 +189,9 @@ def port(settings: Settings, host: str, number: int) -> list[Finding]:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 advice = (
-                    "Choose another --port; below 1024 needs rights." if number < 1024 else "Choose another --host."
+                    "Choose another --port; ports below 1024 need privileges."
+                    if number < 1024
+                    else "Choose another --host."
                 )
                 return [Finding(what, "problem", f"{host}: {error.strerror}", advice)]
     return _server(settings, "127.0.0.1" if host in ("0.0.0.0", "") else host, number)
@@ -201,15 +205,15 @@ def endpoint(settings: Settings, origin: str) -> list[Finding]:
         "syncpoint config": "`syncpoint config unset endpoint`",
     }
     advice = "Start a server there"
-    advice += f", or forget it: {unset[origin]}." if origin in unset else "."
-    advice += " One that serves TLS answers only with the right --tls-ca FILE."
+    advice += f", or unset it: {unset[origin]}." if origin in unset else "."
+    advice += " A server with TLS answers only with the right --tls-ca FILE."
     return _asked(settings, f"endpoint {where}", f"given by {origin}; no server answers", advice)
 
 
 def _server(settings: Settings, host: str, number: int) -> list[Finding]:
     """What answers at a port that is taken, and how its disks are."""
     settings.endpoint_option = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
-    advice = "End it, or choose another port: syncpoint serve --port 8086."
+    advice = "Stop it, or choose another port: syncpoint serve --port 8086."
     advice += " A server that serves TLS answers only with the right --tls-ca FILE."
     return _asked(settings, f"port {number}", "taken, but no server answers", advice)
 
@@ -240,10 +244,10 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
             advice = failed_advice(disks)
             findings.append(Finding("server's disk", "problem", f"{one.path}: {one.reason}", advice))
         elif one.state == admin.Disk.UNKNOWN:
-            advice = "Nothing is known against it; look again with `syncpoint disks list` once all processes answer."
+            advice = "No fault is known; check again with `syncpoint disks list` once all processes answer."
             findings.append(Finding("server's disk", "warning", f"{one.path}: unknown: {one.reason}", advice))
     if server.catalog_copy_error:
-        advice = "Nothing is lost: the log has everything. Shrink what is too large or free disk space, then restart."
+        advice = "Nothing is lost: the log is complete. Reduce the catalog or free disk space, then restart."
         findings.append(Finding("copy of the catalog", "warning", server.catalog_copy_error, advice))
     if not server.compiled_kernel:
         findings.append(Finding("server's kernel", "warning", "runs uncompiled", "Run `make setup`, then restart it."))
@@ -255,9 +259,9 @@ def _free(folder: Path) -> Finding:
     free = status.f_bavail * status.f_frsize
     found = f"{free / 2**30:,.1f} GiB of {status.f_blocks * status.f_frsize / 2**30:,.1f} GiB"
     if free < FREE_BYTES_PROBLEM:
-        return Finding("free space", "problem", found, "Make room; the server refuses to publish when a disk is full.")
+        return Finding("free space", "problem", found, "Free space; the server rejects publishes when a disk is full.")
     if free < FREE_BYTES_WARNING:
-        return Finding("free space", "warning", found, "A backlog may fill this soon; make room.")
+        return Finding("free space", "warning", found, "A backlog may fill this soon; free space.")
     return Finding("free space", "ok", found)
 
 
@@ -284,10 +288,10 @@ def _sync(folder: Path) -> Finding:
     p50, p99 = times_ms[len(times_ms) // 2], times_ms[min(len(times_ms) - 1, len(times_ms) * 99 // 100)]
     found = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms ({len(times_ms)} syncs of {BLOCK_BYTES // 1024} KiB)"
     if p50 < SYNC_MS_UNBELIEVABLE:
-        advice = "This is memory, not a disk: what is stored here does not survive the machine. Fine for trying."
+        advice = "This is memory, not a disk: data here are lost when the machine stops. Fine for a trial."
         return Finding("sync", "warning", found, advice)
     if p50 > SYNC_MS_WARNING:
-        advice = "Publishing waits at least this long: use an SSD, or --durability async where a second may be lost."
+        advice = "Each publish waits at least this long: use an SSD, or --durability async if losing 1 s is acceptable."
         return Finding("sync", "warning", found, advice)
     return Finding("sync", "ok", found)
 
@@ -312,11 +316,11 @@ def _advice(error: OSError, folder: Path) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"Give this user the folder: sudo chown -R $(id -un) {folder}"
     if error.errno == errno.ENOSPC:
-        return "The disk is full: make room."
+        return "The disk is full: free space."
     if error.errno == errno.EROFS:
         return "The disk is read-only: mount it for writing; after an error the system may have made it so (see dmesg)."
     if error.errno == errno.ENOTDIR:
-        return "A file is in the way; choose another folder."
+        return "A file has this name; choose another folder."
     return "Choose another folder with --data or --disk."
 
 

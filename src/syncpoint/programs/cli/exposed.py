@@ -19,5 +19,5 @@ def warning(host: str, *, tls: bool, known: bool, insecure: bool, ways: str) -> 
         return ""
     lack = "connections are not encrypted" if known else "there is no access control: any caller may do everything"
     if not insecure:
-        raise Problem(f"{host} is not this machine alone, and {lack}", ways, exit_code=2)
-    return f"Warning: {host} is not this machine alone, and {lack}."
+        raise Problem(f"{host} is reachable from other machines, and {lack}", ways, exit_code=2)
+    return f"Warning: {host} is reachable from other machines, and {lack}."

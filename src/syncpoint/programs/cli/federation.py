@@ -55,7 +55,7 @@ for _command in (plan, pause, resume, accept_gap, standby, failover, failback, b
 @file_argument
 @with_settings
 def validate(settings: Settings, file: Path) -> None:
-    """Hold a file against the schema and against itself. Asks no server."""
+    """Check a file against the schema and for consistency, without contacting a server."""
     found, links = load_file(file)
     said(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
 
@@ -68,8 +68,8 @@ def validate(settings: Settings, file: Path) -> None:
 def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     """Run the federation until Ctrl-C, SIGTERM or `federation stop`.
 
-    Spark is started when messages wait, made larger and smaller as they do, and stopped when nothing comes
-    (`runtime.idle`; `runtime.warm: true` keeps it).
+    Spark is started when messages wait, scales with the backlog, and is stopped when idle (`runtime.idle`;
+    `runtime.warm: true` keeps it).
     """
     from rich.console import Console
     from rich.live import Live
@@ -89,7 +89,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     except FailedPrecondition as error:
         raise Problem(
             error.message,
-            f"`syncpoint federation status {file}` shows how far it is, `syncpoint federation stop {file}` ends it.",
+            f"`syncpoint federation status {file}` shows its progress, `syncpoint federation stop {file}` stops it.",
         ) from error
     metrics = None
     unable: dict[str, str] = {}
@@ -102,7 +102,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
         supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stopping.set())
-        said(f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C ends it")
+        said(f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it")
         if quiet or not console.is_terminal:
             unable = supervisor.run(until_done=once)
         else:
@@ -126,7 +126,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
 @click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 @with_settings
 def status(settings: Settings, file: Path, watch: bool) -> None:
-    """Show how far each flow is: what waits, what was copied, what was dropped or refused."""
+    """Show each flow's progress: messages waiting, copied, dropped and refused."""
     from rich.console import Console
     from rich.live import Live
 
@@ -177,7 +177,7 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     if silent:
         raise Problem(
             "; ".join(silent.values()),
-            f"Flows of {', '.join(sorted(silent))} are not shown, or without what only it knows.",
+            f"Flows of {', '.join(sorted(silent))} are missing or incomplete.",
             exit_code=EXIT_CODES[Code.UNAVAILABLE],
         )
 
@@ -186,18 +186,18 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
 @file_argument
 @with_settings
 def stop(settings: Settings, file: Path) -> None:
-    """End the federation that runs from this file, and wait until it has ended."""
+    """Stop the federation that runs from this file, and wait until it has stopped."""
     from syncpoint.programs.federation.state import StateFolder
 
     found, _ = load_file(file)
     state = StateFolder(found.runtime.state)
     running = state.supervisor()
     if running is None:
-        raise Problem("Nobody runs it here.", f"`syncpoint federation run {file}` does.")
+        raise Problem("It is not running here.", f"Start it with `syncpoint federation run {file}`.")
     os.kill(running.pid, signal.SIGTERM)
     end = time.monotonic() + STOP_S
     while state.supervisor() is not None:
         if time.monotonic() >= end:
-            raise Problem(f"Process {running.pid} has not ended in {STOP_S:.0f} s.", f"See {state.log('job')}.")
+            raise Problem(f"Process {running.pid} has not stopped in {STOP_S:.0f} s.", f"See {state.log('job')}.")
         time.sleep(0.2)
     said("stopped")

@@ -27,14 +27,14 @@ from syncpoint.programs.cli.spark_session import local_spark, master_option
 @click.option(
     "--to", "end", default="latest", show_default=True, help="Where to stop (exclusive): as --from, or latest."
 )
-@click.option("--dry-run", is_flag=True, help="Dry run: show how much is missing.")
+@click.option("--dry-run", is_flag=True, help="Dry run: count the missing messages.")
 @master_option
 @with_settings
 def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dry_run: bool, master: str) -> None:
-    """Copy messages of a range that a FLOW has not copied, such as those before its `start`.
+    """Copy messages of a range that a FLOW has not copied, such as messages before its `start`.
 
-    What the target has already, as far as it still knows, is not copied again: the command may be run again, also after
-    it was killed. What the flow will copy by itself is left to it.
+    Messages that the target is known to have are skipped, so the command can be run again, even after it was killed.
+    Messages that the flow will copy by itself are left to it.
 
     \b
     Example:
@@ -49,8 +49,8 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         found = flow_named(servers, links, flow, file)
         if found.link.streams:
             raise Problem(
-                f"{flow} has a stream at one end, and only flows between servers can be filled up.",
-                "A task of another name, with the `start` that is wanted, copies from there.",
+                f"{flow} has a stream at one end; only flows between servers support backfill.",
+                "To copy from another `start`, create a task with another name.",
             )
         work = Backfill(servers, found)
         plan = work.plan(begin, end, only_look=dry_run)
@@ -78,5 +78,5 @@ def _servers_of(file: Path) -> Iterator[None]:
     except SyncpointError as error:
         if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise
-        advice = f"Its address stands under `clusters` in {file}."
+        advice = f"Its address is under `clusters` in {file}."
         raise Problem(error.message, advice, exit_code=EXIT_CODES[error.code]) from error

@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("task")
 @file_argument
-@click.option("--subscription", "names", multiple=True, required=True, help="An id, at the secondary; may be repeated.")
+@click.option(
+    "--subscription",
+    "names",
+    multiple=True,
+    required=True,
+    help="Id of a subscription of the secondary; may be repeated.",
+)
 @with_settings
 def standby(settings: Settings, task: str, file: Path, names: tuple[str, ...]) -> None:
-    """Give copies a time to live in subscriptions of the secondary: twice the `failover` of an active-passive TASK.
+    """Set a time to live for copies in the secondary's subscriptions: twice the `failover` of an active-passive TASK.
 
-    Two rules take the place of all others: `local` for what is published there, `copies` for what was copied there.
+    Two rules replace all others: `local` for messages published there, `copies` for copied messages.
 
     \b
     Example:
@@ -77,9 +83,9 @@ def _rules(servers: Servers, found: ActivePassive, subscription: str) -> None:
 @click.option("--planned", is_flag=True, help="Fail over even if the primary answers.")
 @with_settings
 def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
-    """Send publishers and consumers of an active-passive TASK to the secondary.
+    """Move publishers and consumers of an active-passive TASK to the secondary.
 
-    Refused while the primary answers (--planned does it nevertheless), and when the secondary does not.
+    Refused while the primary answers (unless --planned is given), and if the secondary does not answer.
     """
     from syncpoint.programs.federation.failover import FailoverMove
 
@@ -91,22 +97,24 @@ def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
 @file_argument
 @click.option("--publishers", "who", flag_value="publishers", help="First: publishers go back to the primary.")
 @click.option("--consumers", "who", flag_value="consumers", help="Then: consumers, once local messages are drained.")
-@click.option("--subscription", "names", multiple=True, help="Of the secondary, to be drained: an id; may be repeated.")
+@click.option(
+    "--subscription", "names", multiple=True, help="Id of a subscription of the secondary to drain; may be repeated."
+)
 @with_settings
 def failback(settings: Settings, task: str, file: Path, who: str | None, names: tuple[str, ...]) -> None:
-    """Send publishers, then consumers, of an active-passive TASK back to the primary.
+    """Move publishers, then consumers, of an active-passive TASK back to the primary.
 
     \b
-    In this order; each step is refused before the one in front of it:
+    Each step is refused until the previous step is complete:
       syncpoint federation failback orders --publishers
       syncpoint federation failback orders --consumers --subscription billing
     """
     from syncpoint.programs.federation.failover import FailoverMove
 
     if who is None:
-        raise click.UsageError("Say who goes back: --publishers first, then --consumers.")
+        raise click.UsageError("Give --publishers first, then --consumers.")
     if who == "consumers" and not names:
-        raise click.UsageError("Name the subscriptions of the secondary that have to be drained: --subscription.")
+        raise click.UsageError("Name the secondary's subscriptions to drain with --subscription.")
     _move(task, file, FailoverMove.PUBLISHERS_BACK if who == "publishers" else FailoverMove.CONSUMERS_BACK, names)
 
 
@@ -123,7 +131,7 @@ def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = ()
     try:
         stage = runbook.decide(runbook.load_stage(state, task), move, observed, planned=planned)
     except FailedPrecondition as error:
-        raise Problem(error.message, "docs/federation-patterns.md has the order of the runbook.") from error
+        raise Problem(error.message, "docs/federation-patterns.md has the runbook.") from error
     now = runbook.placed(task, stage, found.primary.name, found.secondary.name, time.time())
     runbook.save(state, now)
     said(f"publishers: {now.publishers}; consumers: {now.consumers} ({runbook.path_of(state, task)})")

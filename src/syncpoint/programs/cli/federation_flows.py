@@ -30,7 +30,7 @@ LOSSES = ("DataLossError", "OUT_OF_RANGE")  # by which the job says that a sourc
 @file_argument
 @with_settings
 def pause(settings: Settings, flow: str, file: Path) -> None:
-    """Let a FLOW copy nothing until `resume`; what is published in the meantime waits at the source."""
+    """Pause a FLOW until `resume`; messages wait at the source."""
     from syncpoint.programs.federation.flow_status import advised
     from syncpoint.programs.federation.servers import Servers
     from syncpoint.programs.federation.state import StateFolder
@@ -39,7 +39,7 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
     with Servers() as servers:
         flow_named(servers, links, flow, file)
     StateFolder(whole.runtime.state).pause(flow)
-    said(f"{flow} is paused; {advised(f'resume {flow}', file)} lets it go on.")
+    said(f"{flow} is paused; {advised(f'resume {flow}', file)} resumes it.")
 
 
 @click.command()
@@ -47,12 +47,12 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
 @file_argument
 @with_settings
 def resume(settings: Settings, flow: str, file: Path) -> None:
-    """Let a FLOW that was paused go on where it is."""
+    """Resume a paused FLOW at its position."""
     from syncpoint.programs.federation.state import StateFolder
 
     whole, _ = load_file(file)
     if not StateFolder(whole.runtime.state).resume(flow):
-        raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` shows what is.")
+        raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` lists paused flows.")
     said(f"{flow} goes on.")
 
 
@@ -61,7 +61,7 @@ def resume(settings: Settings, flow: str, file: Path) -> None:
 @file_argument
 @with_settings
 def accept_gap(settings: Settings, flow: str, file: Path) -> None:
-    """Let a FLOW go on behind messages that are gone. What is skipped is recorded, and counted for ever."""
+    """Let a FLOW continue after missing messages. The skipped messages are recorded and counted permanently."""
     from syncpoint.programs.federation.servers import Servers
     from syncpoint.programs.federation.state import StateFolder
     from syncpoint.programs.federation.streams.stream_ends import FileStream
@@ -70,7 +70,7 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
     with Servers() as servers:
         found = flow_named(servers, links, flow, file)
         if found.link.target.stream is not None or isinstance(found.link.source.stream, FileStream):
-            raise Problem(f"{flow} has no gaps that could be accepted.", "`status` says what stops it, and what to do.")
+            raise Problem(f"{flow} has no gaps to accept.", "`status` shows what blocks it, and what to do.")
         lost = servers.lost(found)
         if lost:
             # The source cannot be read where the flow is: it begins anew behind, and the target records the gap.
@@ -95,5 +95,5 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
         if error.code is not Code.FAILED_PRECONDITION or shown is None or not any(one in shown.error for one in LOSSES):
             raise
         state.accept(flow.name, shown.error)
-        said(f"{flow.name} begins anew where its target is.")
+        said(f"{flow.name} restarts at its target's position.")
         return []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @file_argument
 @with_settings
 def plan(settings: Settings, file: Path) -> None:
-    """Show which links a file comes to, and which flows for the topics that exist now."""
+    """Show the links that a file defines, and their flows for the existing topics."""
     from syncpoint.programs.federation.flow_plan import absent_topics
     from syncpoint.programs.federation.servers import Servers
 

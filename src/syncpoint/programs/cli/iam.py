@@ -23,7 +23,7 @@ _KINDS = ("topics", "subscriptions", "snapshots", "schemas")
 
 @click.group()
 def iam() -> None:
-    """Say who may do what, and look after the accounts of programs."""
+    """Manage access policies and service accounts."""
 
 
 iam.add_command(accounts)
@@ -34,11 +34,9 @@ iam.add_command(accounts)
 
 @iam.command()
 @click.argument("auth_file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--owner", required=True, metavar="EMAIL", help="What the first account is called: name@domain.")
-@click.option(
-    "--key-file", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where its key is written."
-)
-@click.option("--audience", "audiences", multiple=True, metavar="URL", help="What tokens for this server name.")
+@click.option("--owner", required=True, metavar="EMAIL", help="Address of the first account: name@domain.")
+@click.option("--key-file", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File for its key.")
+@click.option("--audience", "audiences", multiple=True, metavar="URL", help="Audience of tokens for this server.")
 @with_settings
 def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audiences: tuple[str, ...]) -> None:
     """Write a file for `serve --auth`, with an account that owns the server, and the key file of that account.
@@ -55,7 +53,7 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
     from syncpoint.catalog.access.settings import parse
 
     if auth_file.exists():
-        raise Problem(f"{auth_file} already exists", "Change it by hand; servers take changes over by themselves.")
+        raise Problem(f"{auth_file} already exists", "Edit it by hand; servers reload it automatically.")
     public = auth_file.with_suffix(".owner.pub")
     content = {
         "audiences": list(audiences),
@@ -66,14 +64,14 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
     public.write_text(new_key(key_file, owner, settings.project_or_none or ""))
     auth_file.write_text(yaml.safe_dump(content, sort_keys=False))
     said(f"Wrote {auth_file} and {public}, for the server.")
-    said(f"Wrote {key_file}, which is secret: whoever has it owns the server.")
+    said(f"Wrote {key_file}, which is secret: anyone who has it owns the server.")
 
 
 @iam.command()
 @click.argument("role", required=False)
 @with_settings
 def roles(settings: Settings, role: str | None) -> None:
-    """List the roles there are, or the permissions of one."""
+    """List all roles, or the permissions of a role."""
     from syncpoint.catalog.access.roles import ROLES
 
     if role is not None and role not in ROLES:
@@ -93,7 +91,7 @@ def roles(settings: Settings, role: str | None) -> None:
 @iam.command()
 @with_settings
 def token(settings: Settings) -> None:
-    """Print a token of the account of --credentials, for `curl` and for clients that take tokens; good for an hour."""
+    """Print a token for the account of --credentials, for `curl` and clients that accept tokens; valid for an hour."""
     found = settings.credentials()
     if found is None:
         raise Problem("no credentials", "Give --credentials FILE or set SYNCPOINT_CREDENTIALS.", exit_code=2)
@@ -116,7 +114,9 @@ _RESOURCE = click.argument("resource", metavar="RESOURCE")
 _MEMBER = click.option(
     "--member", required=True, help="user:, serviceAccount:, group: or domain: and an address; allUsers; ..."
 )
-_ROLE = click.option("--role", required=True, help="Such as roles/pubsub.publisher; `syncpoint iam roles` lists them.")
+_ROLE = click.option(
+    "--role", required=True, help="A role such as roles/pubsub.publisher; `syncpoint iam roles` lists them."
+)
 
 
 def _named(settings: Settings, resource: str) -> str:
@@ -126,7 +126,7 @@ def _named(settings: Settings, resource: str) -> str:
         return f"projects/{settings.project}"
     kind, slash, name = resource.partition("/")
     if kind not in _KINDS or not slash:
-        raise click.UsageError(f"{resource!r} is no resource; write topics/NAME, project, server or a full name.")
+        raise click.UsageError(f"{resource!r} is not a resource; write topics/NAME, project, server or a full name.")
     return settings.name(kind, name)
 
 
@@ -134,7 +134,7 @@ def _named(settings: Settings, resource: str) -> str:
 @_RESOURCE
 @with_settings
 def get_policy(settings: Settings, resource: str) -> None:
-    """Show who may do what with a resource."""
+    """Show the policy of a resource."""
     with settings.client() as client:
         found = _read(client, _named(settings, resource))
     rows = [
@@ -148,9 +148,9 @@ def get_policy(settings: Settings, resource: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @with_settings
 def set_policy(settings: Settings, resource: str, file: Path) -> None:
-    """Replace the policy of a resource by that of a file (JSON or YAML, as `policy get --format json` prints it).
+    """Replace the policy of a resource by a file (JSON or YAML, as printed by `policy get --format json`).
 
-    With the etag that was read, a policy that was changed since is left alone.
+    If the file has the etag that was read, a policy that has changed since is not replaced.
     """
     import yaml
     from google.protobuf import json_format
@@ -162,7 +162,9 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
     try:
         json_format.ParseDict(load_yaml(file.read_text()) or {}, wanted)
     except (yaml.YAMLError, json_format.ParseError) as error:
-        raise Problem(f"{file} is no policy: {error}", "`syncpoint iam policy get --format json` shows one.") from None
+        raise Problem(
+            f"{file} is not a policy: {error}", "`syncpoint iam policy get --format json` shows an example."
+        ) from None
     name = _named(settings, resource)
     with settings.client() as client:
         stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
@@ -199,7 +201,7 @@ def add(settings: Settings, resource: str, member: str, role: str, condition: st
             found.version = 3
         return True
 
-    _change(settings, resource, change, f"Granted {role} to {member}", f"{member} has {role} already")
+    _change(settings, resource, change, f"Granted {role} to {member}", f"{member} already has {role}")
 
 
 @policy.command()
@@ -208,7 +210,7 @@ def add(settings: Settings, resource: str, member: str, role: str, condition: st
 @_ROLE
 @with_settings
 def remove(settings: Settings, resource: str, member: str, role: str) -> None:
-    """Take a role from a member, with and without conditions."""
+    """Revoke a role from a member, with and without conditions."""
 
     def change(found: Any) -> bool:
         hit = [one for one in found.bindings if one.role == role and member in one.members]
@@ -221,7 +223,7 @@ def remove(settings: Settings, resource: str, member: str, role: str) -> None:
             found.bindings.extend(copies)
         return bool(hit)
 
-    _change(settings, resource, change, f"Took {role} from {member}", f"{member} does not have {role} there")
+    _change(settings, resource, change, f"Revoked {role} from {member}", f"{member} does not have {role} there")
 
 
 @iam.command()
@@ -229,7 +231,7 @@ def remove(settings: Settings, resource: str, member: str, role: str) -> None:
 @click.argument("permissions", nargs=-1, required=True, metavar="PERMISSION...")
 @with_settings
 def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> None:
-    """Ask which permissions you have on a resource, such as pubsub.topics.publish."""
+    """Check your permissions on a resource, such as pubsub.topics.publish."""
     from syncpoint.wire.protobuf.messages import iam as messages
 
     request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)

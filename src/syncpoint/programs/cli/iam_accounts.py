@@ -30,10 +30,10 @@ _EMAIL = click.argument("email", metavar="EMAIL")
 @click.option("--display-name", default="", help="A display name.")
 @with_settings
 def create_account(settings: Settings, email: str, display_name: str) -> None:
-    """Create an account of the project. It has neither keys nor grants yet.
+    """Create an account of the project, without keys or grants.
 
-    EMAIL is NAME@PROJECT.iam.syncpoint.internal, or ends as the server's file of --auth says (`account_suffix`). Who
-    owns the server may choose any other address that its configuration does not use.
+    EMAIL is NAME@PROJECT.iam.syncpoint.internal, or has the suffix set in the server's --auth file (`account_suffix`).
+    An owner of the server may choose any other address that its configuration does not use.
 
     \b
     Example, with --project demo:
@@ -53,13 +53,13 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
 
 
 @accounts.command("list")
-@click.option("--foreign", is_flag=True, help="List accounts, of all projects, with an address outside their project.")
+@click.option("--foreign", is_flag=True, help="List accounts of all projects whose address is outside their project.")
 @with_settings
 def list_accounts(settings: Settings, foreign: bool) -> None:
     """List the accounts of the project.
 
-    With --foreign, what an operator should look at: accounts of any project that another project could have made. Those
-    that are reserved have an address that the server's configuration uses, and their tokens are refused.
+    With --foreign, list accounts that an operator should review: accounts of any project that another project could
+    have created. Reserved accounts have an address that the server's configuration uses; their tokens are refused.
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
@@ -77,7 +77,7 @@ def list_accounts(settings: Settings, foreign: bool) -> None:
 @_EMAIL
 @with_settings
 def delete_account(settings: Settings, email: str) -> None:
-    """Delete an account with its keys: its tokens are refused at once."""
+    """Delete an account and its keys; its tokens are refused immediately."""
     from syncpoint.wire.protobuf.messages import accounts as messages
 
     with settings.client() as client:
@@ -97,14 +97,14 @@ def keys() -> None:
     "path",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the key file.",
+    help="Path of the key file.",
 )
-@click.option("--days", type=click.IntRange(min=1), help="How long the key is valid [until deleted].")
+@click.option("--days", type=click.IntRange(min=1), help="Lifetime of the key [until deleted].")
 @with_settings
 def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
-    """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
+    """Create a key locally, and write a key file for Google's libraries (GOOGLE_APPLICATION_CREDENTIALS).
 
-    The server gets the public half.
+    The server receives only the public key.
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
@@ -119,7 +119,7 @@ def create_key(settings: Settings, email: str, path: Path, days: int | None) -> 
     except BaseException:
         path.unlink(missing_ok=True)  # nobody knows it
         raise
-    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret, and the only copy.")
+    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret and cannot be downloaded again.")
 
 
 @keys.command("list")
@@ -140,7 +140,7 @@ def list_keys(settings: Settings, email: str) -> None:
 @click.argument("key_id", metavar="ID")
 @with_settings
 def delete_key(settings: Settings, email: str, key_id: str) -> None:
-    """Delete a key of an account: tokens signed with it are refused at once."""
+    """Delete a key of an account; tokens signed with it are refused immediately."""
     from syncpoint.wire.protobuf.messages import accounts as messages
 
     with settings.client() as client:

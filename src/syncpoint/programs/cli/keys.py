@@ -69,14 +69,16 @@ def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]
     try:
         return asyncio.run(run())
     except StoreError as error:
-        raise Problem(f"the metadata do not answer: {error}", "What was done so far stays; run it again.") from error
+        raise Problem(
+            f"the metadata store does not answer: {error}", "The changes made so far remain; run it again."
+        ) from error
 
 
 @keys.command("list")
 @config_option
 @with_settings
 def list_all(settings: Settings, path: Path) -> None:
-    """List the data keys of every topic, and what the lines of the key file are still needed for.
+    """List the data keys of every topic, and which lines of the key file are still needed.
 
     \b
     Example:
@@ -109,7 +111,7 @@ def list_all(settings: Settings, path: Path) -> None:
         raise Problem(
             f"{counted(sum(one['dataKeys'] for one in missing), 'data key')} cannot be opened with this key file: "
             f"{', '.join(one['id'] for one in missing)} {'is' if len(missing) == 1 else 'are'} not in it",
-            "Put the line with that key back into the file of every proxy: without it messages cannot be read.",
+            "Restore the line with that key in every proxy's key file: without it messages cannot be read.",
         )
 
 
@@ -142,9 +144,9 @@ def _use(line: dict[str, Any]) -> str:
 @click.argument("topic", nargs=-1)
 @with_settings
 def rotate(settings: Settings, path: Path, topic: tuple[str, ...]) -> None:
-    """Seal new messages with a new data key: of TOPIC, or of every topic that has one.
+    """Seal new messages with a new data key, for each TOPIC or every topic that has a data key.
 
-    Proxies take it up within a minute. Messages sealed before stay readable, with the key they have.
+    Proxies use it within a minute. Older messages keep their key and stay readable.
 
     \b
     Examples:
@@ -176,8 +178,8 @@ def rotate(settings: Settings, path: Path, topic: tuple[str, ...]) -> None:
 def rewrap(path: Path) -> None:
     """Wrap every data key under the first line of the key file, so that the other lines can be removed.
 
-    Messages stay as they are. Before, that line must be in the key file of every proxy. Keys of deleted topics of which
-    nothing is stored any more are removed.
+    Messages are not changed. Add that line to every proxy's key file first. Keys of deleted topics without stored
+    messages are removed.
 
     \b
     Example:
@@ -194,10 +196,10 @@ def rewrap(path: Path) -> None:
     removed, changed, left, current = _with_keys(path, act)
     if removed:
         said(f"{counted(removed, 'key')} of deleted topics removed.")
-    said(f"{counted(changed, 'data key')} wrapped anew under {current}.")
+    said(f"{counted(changed, 'data key')} rewrapped under {current}.")
     if left:
         raise Problem(
-            f"{counted(left, 'data key')} were made or changed in the meantime under another line",
-            "Is the newest line the first one in the key file of every proxy? Then run this again.",
+            f"{counted(left, 'data key')} were created or changed under another line during the run",
+            "Make sure that the newest line comes first in every proxy's key file, then run this again.",
         )
-    said("All other lines of the key file may be removed, in every proxy.")
+    said("All other lines can be removed from every proxy's key file.")

@@ -17,7 +17,7 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 
 SCOPES = {
     "system": "published and not yet stored, whole server",
-    "topic": "the same, each topic",
+    "topic": "published and not yet stored, each topic",
     "subscriber": "outstanding at one subscriber",
 }
 
@@ -71,7 +71,7 @@ def set_limit(
     subscription: str | None,
     everywhere: bool,
 ) -> None:
-    """Change a limit; it holds at once and over restarts. `limits reset` takes it back.
+    """Change a limit, immediately and across restarts. `limits reset` restores the default.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def set_limit(
 @_DEFAULT
 @with_settings
 def reset(settings: Settings, scope: str, topic: str | None, subscription: str | None, everywhere: bool) -> None:
-    """Take a change back: an exception goes, a limit gets the value of a new server.
+    """Remove an exception, or set a limit to a new server's value.
 
     \b
     Examples:
@@ -128,16 +128,14 @@ def reset(settings: Settings, scope: str, topic: str | None, subscription: str |
 def _meant(settings: Settings, scope: str, topic: str | None, subscription: str | None, everywhere: bool) -> str:
     """The full name of what an exception is for; empty for a limit itself, which has to be asked for by name."""
     if topic and scope != "topic":
-        raise click.UsageError("--topic belongs to the scope topic.")
+        raise click.UsageError("--topic requires the scope topic.")
     if subscription and scope != "subscriber":
-        raise click.UsageError("--subscription belongs to the scope subscriber.")
+        raise click.UsageError("--subscription requires the scope subscriber.")
     if scope == "system":
         return ""
     option = "--topic" if scope == "topic" else "--subscription"
     if bool(topic or subscription) == everywhere:
-        raise click.UsageError(
-            f"Say which: {option} NAME for one, --default for every {scope} that has no exception of its own."
-        )
+        raise click.UsageError(f"Give {option} NAME, or --default for every {scope} without an exception.")
     return "" if everywhere else settings.name(f"{option[2:]}s", topic or subscription or "")
 
 

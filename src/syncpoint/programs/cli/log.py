@@ -62,7 +62,7 @@ def log() -> None:
 @which_disks
 @with_settings
 def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> None:
-    """Read every byte of every segment and say what is damaged or missing.
+    """Read every segment in full and report damaged or missing data.
 
     \b
     Example:
@@ -88,17 +88,17 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
     if not report["ok"]:
         raise Problem(
             counted(len(report["problems"]), "problem"),
-            "A copy that is bad on one disk is repaired from the others when the server starts. "
-            "Where no good copy is left, restore the disk from a backup before you start it.",
+            "A damaged copy is repaired from the other disks when the server starts. If no intact copy is left, "
+            "restore the disk from a backup before you start the server.",
         )
 
 
 @log.command()
 @which_disks
 @click.option("--log", "number", type=click.IntRange(min=1), help="Only this log.")
-@click.option("--source", type=int, help="Only messages of this source, as `topics state` names it.")
+@click.option("--source", type=int, help="Only messages of this source, as shown by `topics state`.")
 @click.option("--payloads", is_flag=True, help="Include the entries' bytes in hexadecimal (json only).")
-@click.option("--limit", type=click.IntRange(min=1), help="Print at most this many entries.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of entries to print.")
 @with_settings
 def dump(
     settings: Settings,
@@ -129,10 +129,10 @@ def dump(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_settings
 def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], accept_loss: bool, yes: bool) -> None:
-    """Say what would be lost if these disks are all that is left, and give it up on request.
+    """Show what would be lost if only these disks are left, and accept the loss on request.
 
-    Put an empty folder in the place of each disk that is gone for good. What is given up is written to audit/ on every
-    disk, with your name. Disks that come back later are never asked: bring back all you can before.
+    Use an empty folder for each disk that is lost for good. The accepted loss is recorded in audit/ on every disk, with
+    your name. Disks that return later are ignored: recover all disks you can first.
 
     \b
     Example:
@@ -157,23 +157,23 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
         _report(losses)
     if not losses.any:
         if settings.format != "json":
-            click.echo("Nothing acknowledged is lost: start the server, it recovers by itself.")
+            click.echo("Nothing acknowledged is lost: start the server, it recovers automatically.")
         return
     if not accept_loss:
         raise Problem(
             counted(len(losses.problems), "problem"),
-            "Bring back every disk that may have it. What cannot be brought back is given up with --accept-loss.",
+            "Recover every disk that may have these data. Accept the loss of the rest with --accept-loss.",
         )
     if not yes:
-        click.confirm("\nGive all of this up?", abort=True)
+        click.confirm("\nAccept the loss of all of this?", abort=True)
     who = {"user": getpass.getuser(), "host": platform.node(), "command": "syncpoint log recover --accept-loss"}
     try:
         written = accept(losses, Environment(random=random, files=files), who=who)
     except SyncpointError as error:
-        raise Problem(str(error), "What was given up until then is in audit/ on the disks.") from error
+        raise Problem(str(error), "Losses accepted until then are recorded in audit/ on the disks.") from error
     if not print_answer(settings.format, {**losses.to_values(), "audit": written}):
         click.echo(
-            "\nThe server will start without it. Written down in:\n" + "\n".join(f"  {path}" for path in written)
+            "\nThe server will start without these data. Recorded in:\n" + "\n".join(f"  {path}" for path in written)
         )
 
 
@@ -197,13 +197,15 @@ def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
     strangers = [folder for folder in folders if folder.is_dir() and not any((folder / n).exists() for n in OF_A_DISK)]
     if strangers:
         what = f"no server has kept anything in {', '.join(map(str, strangers))}"
-        advice = "Name the folders that `serve` got as --disk; without --disk it is DATA/disk-1."
+        advice = "Name the --disk folders of `serve`; without --disk it is DATA/disk-1."
         if len(strangers) == len(folders):
             raise Problem(what, advice)
-        said(f"{what}: a wiped disk, or another folder than meant?")
+        said(f"{what}: a wiped disk, or the wrong folder?")
     for folder in folders:
         if not folder.is_dir():
-            raise Problem(f"{folder} is not there", "Name the server's disks: --disk, or --data when it has one only.")
+            raise Problem(
+                f"{folder} does not exist", "Name the server's disks with --disk, or --data if it has only one."
+            )
         lock = folder / "lock"
         if lock.exists():
             with lock.open() as file:
@@ -212,6 +214,6 @@ def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
                 except BlockingIOError:
                     raise Problem(
                         f"a server has {folder} open",
-                        "Stop it first; of a running server, `syncpoint disks list` shows how its disks are.",
+                        "Stop it first; for a running server, use `syncpoint disks list`.",
                     ) from None
     return folders

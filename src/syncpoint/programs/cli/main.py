@@ -27,50 +27,50 @@ from syncpoint.programs.cli.settings import common_options
 COMMANDS = {
     "serve": ("serve", "serve", "Run a server."),
     "run": ("run", "run", "Run one process of a cluster."),
-    "cluster": ("cluster", "cluster", "Run a cluster on this machine, and look after it."),
+    "cluster": ("cluster", "cluster", "Run and manage a cluster on this machine."),
     "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
     "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
-    "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
-    "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
-    "trace": ("trace", "trace", "Show what became of one message, and when, from its publish on."),
-    "at-risk": ("at_risk", "at_risk", "Say what would be lost, or delivered twice, if something vanished now."),
-    "why": ("why", "why", "Say why a subscriber gets nothing, and what to do."),
-    "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel messages that wait for their time."),
-    "dead-letters": ("dead_letters", "dead_letters", "Look at messages that were given up; publish them again."),
-    "apply": ("topologies", "apply", "Make topics, subscriptions, rules and grants be as a file says."),
-    "diff": ("topologies", "diff", "Show what `apply` would do."),
-    "topology": ("topologies", "topology", "Draw how topics and subscriptions hang together."),
-    "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
-    "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
+    "rules": ("subscription_rules", "rules", "Filter and change a subscription's messages by SQL rules."),
+    "receipt": ("receipt", "receipt", "Show which disks hold a message, after checking each copy."),
+    "trace": ("trace", "trace", "Trace a message from its publish to its acknowledgement."),
+    "at-risk": ("at_risk", "at_risk", "Show messages that a failure now would lose or deliver twice."),
+    "why": ("why", "why", "Explain why a subscriber gets nothing, and what to do."),
+    "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel scheduled messages."),
+    "dead-letters": ("dead_letters", "dead_letters", "Show and redrive dead letters."),
+    "apply": ("topologies", "apply", "Apply topics, subscriptions, rules and grants from a file."),
+    "diff": ("topologies", "diff", "Preview `apply`."),
+    "topology": ("topologies", "topology", "Draw a graph of topics and subscriptions."),
+    "snapshots": ("snapshots", "snapshots", "Save a subscription's acknowledgement state, to seek back to it."),
+    "schemas": ("schemas", "schemas", "Manage schemas that messages must match."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),
-    "server": ("server", "server", "What the running server is and how it is."),
+    "server": ("server", "server", "Describe the running server."),
     "disks": ("disks", "disks", "Show the state of the server's disks."),
-    "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
-    "mitigation": ("mitigation", "mitigation", "What a cluster does about sick processes by itself."),
-    "headroom": ("mitigation", "headroom", "Could the others carry the load if a zone was lost?"),
-    "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
+    "constraints": ("constraints", "constraints", "Control which clients use which forwarders."),
+    "mitigation": ("mitigation", "mitigation", "Show and pause automatic mitigation of unhealthy processes."),
+    "headroom": ("mitigation", "headroom", "Check spare capacity for the loss of a zone."),
+    "drain": ("drain", "drain", "Take a process, a cluster or a region out of service without errors."),
     "undrain": ("drain", "undrain", "Put it back into service."),
-    "rollout": ("rollout", "rollout", "Bring another version to production step by step, and back when it is worse."),
-    "federation": ("federation", "federation", "Move messages between servers, by a file, on Spark."),
-    "probers": ("probers", "probers", "Try the service as clients do, and say whether it is as it should be."),
-    "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),
-    "analyze": ("analyze_letters", "analyze", "Work out on Spark what a topic's log shows."),
-    "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
+    "rollout": ("rollout", "rollout", "Roll out a version in steps, and roll back if it is worse."),
+    "federation": ("federation", "federation", "Copy messages between servers, with Spark."),
+    "probers": ("probers", "probers", "Probe the service as a client and check the results."),
+    "archive": ("archive", "archive", "Archive a topic to Parquet files, and restore it."),
+    "analyze": ("analyze_letters", "analyze", "Analyze a topic's log with Spark."),
+    "simulate": ("simulate", "simulate", "Simulate routing with many forwarders."),
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
-    "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),
-    "audit": ("audit", "audit", "Read audit logs, and check that they are as they were written."),
-    "top": ("top", "top", "Show what a server or a cluster does right now."),
+    "iam": ("iam", "iam", "Manage access policies and service accounts."),
+    "audit": ("audit", "audit", "Read audit logs and check their integrity."),
+    "top": ("top", "top", "Show live activity of a server or a cluster."),
     "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
-    "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
-    "slo": ("slo", "slo", "Say what is promised, and whether it is kept."),
+    "log": ("log", "log", "Verify, dump and recover a stopped server's disks."),
+    "slo": ("slo", "slo", "Show service level objectives and whether they are met."),
     "alerts": ("alerts", "alerts", "List, acknowledge and silence alerts."),
-    "dashboards": ("dashboards", "dashboards", "Make dashboards for Grafana."),
-    "monitor": ("watch_targets", "monitor", "Watch over servers by their pages of metrics."),
-    "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),
-    "env-init": ("env_init", "env_init", "Print what points client libraries to the server."),
-    "config": ("config", "config", "Keep a default project and endpoint."),
+    "dashboards": ("dashboards", "dashboards", "Export dashboards for Grafana."),
+    "monitor": ("watch_targets", "monitor", "Monitor servers by their metrics."),
+    "doctor": ("doctor", "doctor", "Check whether this machine is suited to run a server."),
+    "env-init": ("env_init", "env_init", "Print environment variables that point client libraries to the server."),
+    "config": ("config", "config", "Set a default project and endpoint."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 
@@ -92,7 +92,7 @@ The first minutes:
 
 \b
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 does not exist,
-4 exists already, 5 no server answers.
+4 already exists, 5 no server answers.
 """
 
 
@@ -137,7 +137,7 @@ class Root(click.Group):
                 raise
             raise Problem(f"{error.filename}: {error.strerror}") from error
         except StoreError as error:
-            raise Problem(f"the metadata do not answer: {error}", exit_code=5) from error
+            raise Problem(f"the metadata store does not answer: {error}", exit_code=5) from error
 
 
 @click.command(

@@ -33,7 +33,7 @@ def read_transforms(path: Path | None) -> list[Any]:
         if isinstance(content, dict):
             content = content.get("messageTransforms", [content])
         if not isinstance(content, list):
-            raise click.UsageError(f"{path}: a list of transforms is needed.")
+            raise click.UsageError(f"{path}: expected a list of transforms.")
         return [json_format.ParseDict(one, pubsub.MessageTransform()) for one in content]
     except (yaml.YAMLError, json_format.ParseError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
@@ -42,5 +42,5 @@ def read_transforms(path: Path | None) -> list[Any]:
 def changed_transforms(path: Path | None, clear: bool) -> list[Any] | None:
     """What an update makes of them; None: they stay."""
     if path is not None and clear:
-        raise click.UsageError("--message-transforms-file and --clear-message-transforms do not go together.")
+        raise click.UsageError("--message-transforms-file and --clear-message-transforms cannot be combined.")
     return read_transforms(path) if path is not None or clear else None

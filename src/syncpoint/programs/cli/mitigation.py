@@ -22,7 +22,7 @@ def mitigation() -> None:
 @mitigation.command()
 @with_settings
 def status(settings: Settings) -> None:
-    """Show how each process is, and what was decided, newest first."""
+    """Show the health of each process, and decisions, newest first."""
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -45,7 +45,7 @@ def pause(settings: Settings, comment: str) -> None:
 @mitigation.command()
 @with_settings
 def resume(settings: Settings) -> None:
-    """Act again, according to the mode in cluster.yaml."""
+    """Resume mitigation in the mode set in cluster.yaml."""
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -56,9 +56,8 @@ def resume(settings: Settings) -> None:
 @click.command()
 @with_settings
 def headroom(settings: Settings) -> None:
-    """Say whether the others could carry the load if a zone (or, without zones, a rack) was lost.
-
-    The exit code is 1 where they could not.
+    """Check whether the other zones (or, without zones, racks) could carry the load if one was lost. The exit code is 1
+    if not.
     """
     from syncpoint.wire.protobuf.messages import admin
 
@@ -67,7 +66,7 @@ def headroom(settings: Settings) -> None:
     if settings.format == "json":
         print_json(as_dict(found))
     elif not found.rows:
-        said("All processes stand in one place: there is no zone or rack that the others could do without.")
+        said("All processes are in one place: there is no other zone or rack to take over.")
     else:
         rows = [
             [one.domain, one.role, f"{one.left} of {one.members}", _share(one.busy), _share(one.busy_after), _word(one)]

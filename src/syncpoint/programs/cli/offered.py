@@ -24,44 +24,43 @@ _OPTIONS = (
     click.option(
         "--auth",
         type=KEY_FILE,
-        help="File that names trusted token issuers and certificates, and the owners of the server; everybody "
-        "else is refused.",
+        help="File with trusted token issuers and certificates, and the server's owners; all other callers are "
+        "refused.",
     ),
     click.option(
         "--host-name",
         "host_names",
         multiple=True,
         metavar="NAME",
-        help="A server without --auth that only this machine reaches may be called so over HTTP, besides localhost: "
-        "host.docker.internal, for instance.",
+        help="Allowed HTTP host name besides localhost, such as host.docker.internal, for a local server without "
+        "--auth.",
     ),
     click.option(
         "--push-network",
         "push_networks",
         multiple=True,
         metavar="NETWORK",
-        help="Push subscriptions may go here although it is not public: 10.1.0.0/16, or loopback (http, too).",
+        help="Allow push endpoints in this private network: 10.1.0.0/16, or loopback (also over http).",
     ),
     click.option(
         "--push-issuer",
         default="",
         metavar="URL",
-        help="Sign pushes that ask for it, as this issuer: the https address of this server.",
+        help="Issuer of signed pushes: this server's https address.",
     ),
     click.option(
         "--model",
         "models",
         multiple=True,
         metavar="ENDPOINT=URL",
-        help="Where the model is that message transforms ask by this endpoint name: "
-        "projects/.../endpoints/...=https://...",
+        help="Address of a model endpoint for message transforms: projects/.../endpoints/...=https://...",
     ),
     click.option(
         "--bucket",
         "buckets",
         multiple=True,
         metavar="NAME=URL",
-        help="Where Cloud Storage subscriptions write that name this bucket: a folder, or s3://BUCKET?endpoint_url=...",
+        help="Location of this bucket for Cloud Storage subscriptions: a folder, or s3://BUCKET?endpoint_url=...",
     ),
 )
 
@@ -88,7 +87,7 @@ class Offered(NamedTuple):
         """From what was given. Raises `click.UsageError`, and `Problem` for the file of --auth."""
         for name in host_names:
             if not name or any(one in name for one in "/:@ "):
-                raise click.UsageError(f"--host-name: {name!r} is no name; write it without a scheme and a port.")
+                raise click.UsageError(f"--host-name: {name!r} is not a host name; omit the scheme and port.")
         if push_networks:
             from syncpoint.broker.push.addresses import networks
 

@@ -58,7 +58,9 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     try:
         return asyncio.run(run())
     except StoreError as error:
-        raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
+        raise Problem(
+            f"the metadata store does not answer: {error}", "`syncpoint cluster status` shows running processes."
+        ) from error
     except SyncpointError as error:
         raise Problem(
             f"nothing was changed: {error.message}", f"`syncpoint cluster orphans list --dir {folder}` shows them."
@@ -69,7 +71,7 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
 @folder_option
 @format_option
 def list_orphans(folder: Path, form: str) -> None:
-    """What there is, and what was decided about earlier ones.
+    """List orphaned topics, and decisions on earlier ones.
 
     \b
     Example:
@@ -101,19 +103,19 @@ def list_orphans(folder: Path, form: str) -> None:
                 ],
             )
     if found.unheard:
-        said(f"Nobody reports {counted(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
+        said(f"No process reports {counted(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
 
 
 @orphans.command()
 @folder_option
 @click.argument("number", type=click.IntRange(min=1))
-@click.option("--as", "topic", required=True, help="Full name of the topic that it becomes; of a new one.")
-@click.option("--subscription", required=True, help="Full name of a new subscription, to everything that is stored.")
+@click.option("--as", "topic", required=True, help="Full name of the new topic.")
+@click.option("--subscription", required=True, help="Full name of a new subscription to all stored messages.")
 @click.option("--ordered", is_flag=True, help="The subscription delivers the messages of each ordering key in order.")
 def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: bool) -> None:
-    """Make NUMBER a topic again, with a subscription that begins at its first message.
+    """Restore NUMBER as a topic, with a subscription that starts at its first message.
 
-    Messages older than any subscription could have kept them (31 days) expire then.
+    Messages older than 31 days then expire.
 
     \b
     Example:
@@ -123,9 +125,9 @@ def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: boo
     confirmed = _with_orphans(
         folder, lambda orphans: orphans.adopt(number, topic, subscription, _me(), ordered=ordered)
     )
-    said(f"{number} is {topic}; {subscription} has everything that is stored of it.")
+    said(f"{number} is now {topic}; {subscription} has all its stored messages.")
     if not confirmed:
-        said("Not every chain has said that it knows; those that are open nowhere now will find out when they are.")
+        said("Not every chain has confirmed; chains that are not open now will learn of it when they open.")
 
 
 @orphans.command()
@@ -133,7 +135,7 @@ def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: boo
 @click.argument("number", type=click.IntRange(min=1))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(folder: Path, number: int, yes: bool) -> None:
-    """Give the messages of NUMBER up. Who did it is written down.
+    """Delete the messages of NUMBER. The audit trail records who did it.
 
     \b
     Example:

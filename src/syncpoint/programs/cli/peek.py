@@ -30,9 +30,9 @@ COLUMNS = [
 def _options(command: Any) -> Any:
     for option in reversed((
         click.option(
-            "--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="Show at most this many."
+            "--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="Maximum number to show."
         ),
-        click.option("--since", type=TimeType(), help="Only those published since: 2026-11-21T03:00:00Z, or -10m."),
+        click.option("--since", type=TimeType(), help="Only messages published since: 2026-11-21T03:00:00Z, or -10m."),
         click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match."),
         click.option("--ordering-key", default="", metavar="KEY", help="Only messages with this ordering key."),
     )):  # fmt: skip
@@ -47,9 +47,9 @@ def _options(command: Any) -> Any:
 @click.option("--message-id", default="", metavar="ID", help="Start at this message, in its source only.")
 @with_settings
 def peek_topic(settings: Settings, topic: str, offset: int | None, message_id: str, **chosen: Any) -> None:
-    """Show messages of a topic as they are stored, by source and offset.
+    """Show stored messages of a topic, by source and offset.
 
-    A topic without retention holds only what some subscription still needs.
+    A topic without retention holds only messages that a subscription still needs.
 
     \b
     Examples:
@@ -69,9 +69,9 @@ def peek_topic(settings: Settings, topic: str, offset: int | None, message_id: s
 @_options
 @with_settings
 def peek_subscription(settings: Settings, subscription: str, **chosen: Any) -> None:
-    """Show messages that a subscription has not acknowledged, also those that are out with subscribers.
+    """Show a subscription's unacknowledged messages, including messages outstanding at subscribers.
 
-    They are shown as they are stored: transforms of the subscription are not applied.
+    The subscription's transforms are not applied.
 
     \b
     Example:

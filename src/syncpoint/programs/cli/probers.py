@@ -40,7 +40,7 @@ def probers() -> None:
 @probers.command("list")
 @with_settings
 def list_probers(settings: Settings) -> None:
-    """Show the ten probers, what each does, and its three metrics with their limits."""
+    """Show the ten probers, their descriptions, and their three metrics with limits."""
     from syncpoint.programs.probers.prober_table import PROBERS, Measure
 
     rows = [
@@ -83,7 +83,9 @@ def list_probers(settings: Settings) -> None:
 )
 @click.option("--only", multiple=True, metavar="NAME", help="Only these probers: P1, P2, ...")
 @click.option("--without", multiple=True, metavar="NAME", help="All probers except these.")
-@click.option("--once", is_flag=True, help="Run each once, print a table, and exit with 1 if anything is unexpected.")
+@click.option(
+    "--once", is_flag=True, help="Run each prober once, print a table, and exit with 1 if a result is unexpected."
+)
 @click.option(
     "--interval",
     "interval_s",
@@ -91,22 +93,22 @@ def list_probers(settings: Settings) -> None:
     default=INTERVAL_S,
     show_default=True,
     metavar="SECONDS",
-    help="How often each prober runs at each endpoint.",
+    help="Interval between runs of a prober at an endpoint.",
 )
-@click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics, for Prometheus, and /probers.json here.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /probers.json here.")
 @click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Also write this JSON to a file.")
 @click.option("--push-listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where P7 listens.")
 @click.option(
     "--push-url",
     default="",
     metavar="URL",
-    help="The URL at which servers reach it. [http://HOST:PORT of --push-listen]",
+    help="URL of the push listener for servers. [http://HOST:PORT of --push-listen]",
 )
 @click.option(
     "--copy",
     "copy_to",
     metavar="HOST:PORT[/PROJECT]",
-    help="P10 waits at this cluster for the copies that a federation makes of the topic probe-p10-copied.",
+    help="Cluster where P10 waits for a federation's copies of the topic probe-p10-copied.",
 )
 @click.option(
     "--patience",
@@ -132,8 +134,7 @@ def run(
 ) -> None:
     """Run the probers at every endpoint, until Ctrl-C.
 
-    What they make is in a project of their own, --project [syncpoint-probers]; --timeout is the deadline of a step
-    [10].
+    Their resources are in a separate project, --project [syncpoint-probers]; --timeout is the deadline of a step [10].
 
     \b
     Examples:
@@ -201,7 +202,7 @@ def _chosen(only: tuple[str, ...], without: tuple[str, ...]) -> list[ProberSpec]
     for option, names in given.items():
         for one in names:
             if one not in BY_NAME:
-                raise click.UsageError(f"{option}: there is no prober {one}; there are {', '.join(BY_NAME)}.")
+                raise click.UsageError(f"{option}: there is no prober {one}; choose from {', '.join(BY_NAME)}.")
     chosen = [
         one for one in PROBERS if (not only or one.name in given["--only"]) and one.name not in given["--without"]
     ]
@@ -242,7 +243,7 @@ def _report(settings: Settings, board: ProberBoard) -> None:
     print_answer(settings.format, found, headings, [_row(one) for one in found["probers"]])
     bad = [f"{prober}.{one.measure} at {endpoint}" for prober, endpoint, one in board.unexpected]
     if not found["asExpected"]:
-        raise Problem(f"not as expected: {', '.join(bad)}", "docs/operations/probers.md says what each metric means.")
+        raise Problem(f"not as expected: {', '.join(bad)}", "docs/operations/probers.md explains each metric.")
     said(f"all as expected: {counted(3 * len(board.entries), 'metric')}")
 
 

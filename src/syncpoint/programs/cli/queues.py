@@ -40,8 +40,8 @@ def queues() -> None:
 @labels_option
 @with_settings
 def create(settings: Settings, queue: tuple[str, ...], ordering: bool, labels: tuple[str, ...], **chosen: Any) -> None:
-    """Create one or more queues. Topic and subscription are made at once; neither can be deleted alone, and no other
-    subscription be added.
+    """Create one or more queues. The topic and its subscription are created together; neither can be deleted alone, and
+    no other subscription can be added.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 @click.option("--topic", required=True, shell_complete=names("topics"), help="The topic it was published to.")
 @with_settings
 def receipt(settings: Settings, message_id: str, topic: str) -> None:
-    """Say which disks hold a message: every copy is read now, and checked by its checksum.
+    """Show which disks hold a message; every copy is read and its checksum verified.
 
     \b
     held         synced there, and in good order
@@ -26,7 +26,7 @@ def receipt(settings: Settings, message_id: str, topic: str) -> None:
     unreachable  the disk cannot be asked
     absent       the disk was not there, and is not filled yet
 
-    The exit code is 1 where the disks that hold it are fewer than an acknowledgement takes.
+    The exit code is 1 if fewer disks hold it than an acknowledgement requires.
 
     \b
     Example:
@@ -46,6 +46,6 @@ def receipt(settings: Settings, message_id: str, topic: str) -> None:
             f"{held} of {len(found.copies)} disks hold it ({where}, entry {found.position}, {found.entry_bytes} bytes)."
         )
         if not found.suffices:
-            said("An acknowledgement takes more: `syncpoint disks list` shows what is wrong with the others.")
+            said("An acknowledgement requires more: `syncpoint disks list` shows what is wrong with the others.")
     if not found.suffices:
         raise click.exceptions.Exit(1)

@@ -20,7 +20,7 @@ from syncpoint.programs.cli.output import print_message, print_messages, said
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
-limit_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+limit_option = click.option("--limit", type=click.IntRange(min=1), help="Maximum number to list.")
 
 
 def label_changes(command: Any) -> Any:
@@ -33,14 +33,14 @@ def label_changes(command: Any) -> Any:
 def require_change(paths: Iterable[str]) -> None:
     """Refuse an update that changes nothing."""
     if not list(paths):
-        raise click.UsageError("Nothing to change; `--help` lists what can be changed.")
+        raise click.UsageError("Nothing to change; `--help` lists the settings.")
 
 
 IAM_HABITS = {
-    "add-iam-policy-binding": "Grants are made with `syncpoint iam policy add {collection}/NAME`.",
-    "remove-iam-policy-binding": "Grants are taken back with `syncpoint iam policy remove {collection}/NAME`.",
-    "get-iam-policy": "Policies are read with `syncpoint iam policy get {collection}/NAME`.",
-    "set-iam-policy": "Policies are replaced with `syncpoint iam policy set {collection}/NAME FILE`.",
+    "add-iam-policy-binding": "Add grants with `syncpoint iam policy add {collection}/NAME`.",
+    "remove-iam-policy-binding": "Remove grants with `syncpoint iam policy remove {collection}/NAME`.",
+    "get-iam-policy": "Read policies with `syncpoint iam policy get {collection}/NAME`.",
+    "set-iam-policy": "Replace policies with `syncpoint iam policy set {collection}/NAME FILE`.",
 }
 """What gcloud has in the group of each kind of resource, and this command line has under `iam`."""
 

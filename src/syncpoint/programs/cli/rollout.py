@@ -52,7 +52,7 @@ def rollout() -> None:
 @file_argument
 @format_option
 def plan(file: Path, form: str) -> None:
-    """Show the steps, and why it may not begin (exit code 1).
+    """Show the steps, and reasons that prevent the start (exit code 1).
 
     \b
     Example:
@@ -71,13 +71,13 @@ def plan(file: Path, form: str) -> None:
             rows.append([one["step"], gets or "-", lasting(one["watchS"]) if one["watchS"] else "-"])
         print_table(["STEP", "GETS THE RELEASE", "WATCHED"], rows)
     if refused:
-        raise Problem("it may not begin", "\n  ".join(refused))
+        raise Problem("it cannot start", "\n  ".join(refused))
 
 
 @rollout.command()
 @file_argument
 def check(file: Path) -> None:
-    """Compare what processes of staging and production report, and test's with staging's; exit code 1 if they differ.
+    """Compare the processes of staging with production, and of test with staging; exit code 1 if they differ.
 
     \b
     Example:
@@ -102,9 +102,9 @@ def check(file: Path) -> None:
 @rollout.command()
 @file_argument
 def start(file: Path) -> None:
-    """Begin a rollout and drive it to its end, in the foreground; exit code 1 when it was refused, or went back.
+    """Start a rollout and drive it to its end, in the foreground; exit code 1 if it was refused or rolled back.
 
-    Should this command end before, nothing more happens until `rollout resume`.
+    If this command ends early, the rollout stands still until `rollout resume`.
 
     \b
     Example:
@@ -116,7 +116,7 @@ def start(file: Path) -> None:
 @rollout.command()
 @file_argument
 def resume(file: Path) -> None:
-    """Go on with a rollout whose controller ended.
+    """Continue a rollout whose controller ended.
 
     \b
     Example:
@@ -127,9 +127,9 @@ def resume(file: Path) -> None:
 
 @rollout.command()
 @file_argument
-@click.option("--reason", default="", help="Why; it is shown in its history.")
+@click.option("--reason", default="", help="The reason, shown in its history.")
 def abort(file: Path, reason: str) -> None:
-    """Have every process run again what it ran before. Where no controller drives the rollout, this command does.
+    """Return every process to its previous version. If no controller drives the rollout, this command does.
 
     \b
     Example:
@@ -150,10 +150,10 @@ def abort(file: Path, reason: str) -> None:
     if state is None or state.over:
         raise Problem(
             "there is no rollout to abort" if state is None else f"rollout {state.name} is {state.state}",
-            "To leave a version that is everywhere, roll out the version before it.",
+            "To leave a version that is fully rolled out, roll out the previous version.",
         )
     if driver:
-        said(f"{driver} takes it back; `syncpoint rollout status {file}` shows how far it is.")
+        said(f"{driver} rolls it back; `syncpoint rollout status {file}` shows the progress.")
     else:
         _drive(file, lambda controller: controller.resume(), good="rolled back")
 
@@ -162,7 +162,7 @@ def abort(file: Path, reason: str) -> None:
 @file_argument
 @format_option
 def status(file: Path, form: str) -> None:
-    """Show how far the newest rollout is, and its history.
+    """Show the progress and history of the newest rollout.
 
     \b
     Example:
@@ -179,7 +179,7 @@ def status(file: Path, form: str) -> None:
     if print_answer(form, None if state is None else {**state.encode(), "driven_by": driver}):
         return
     if state is None:
-        said("No rollout has begun yet.")
+        said("No rollout has started yet.")
         return
     rows = [
         ["name", state.name],
@@ -272,10 +272,10 @@ def _drive(file: Path, how: Callable[[RolloutController], Awaitable[RolloutState
     except FailedPrecondition as error:
         raise Problem("nothing was done", "\n  ".join(error.message.splitlines())) from error
     except Aborted as error:
-        raise Problem(error.message, f"`syncpoint rollout status {file}` shows who goes on.") from error
+        raise Problem(error.message, f"`syncpoint rollout status {file}` shows the current controller.") from error
     if state.state != good:
         raise Problem(
-            f"rollout {state.name} is {state.state}: {state.reason}", "All processes run what they ran before."
+            f"rollout {state.name} is {state.state}: {state.reason}", "All processes run their previous version."
         )
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.argument("roles", nargs=-1, metavar="[ROLE]...")
 @file_option
 @click.option("--name", required=True, help="The name of this process in the file's `processes`.")
-@click.option("--listen", help="HOST:PORT where other processes call this one [from the file].")
-@click.option("--public", help="HOST:PORT where clients call a proxy [from the file].")
-@click.option("--region", help="Region this process stands in [from the file].")
+@click.option("--listen", help="HOST:PORT for other processes of the cluster [from the file].")
+@click.option("--public", help="HOST:PORT for clients of a proxy [from the file].")
+@click.option("--region", help="Region of this process [from the file].")
 @click.option(
     "--require-disks",
     is_flag=True,
@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Run one process of a cluster until it is stopped (Ctrl-C or SIGTERM: it drains first).
 
-    ROLE is one or more of storage, publish-forwarder, subscribe-forwarder, router, proxy; none: what the file says.
+    ROLE is one or more of storage, publish-forwarder, subscribe-forwarder, router, proxy [from the file].
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def run(
 
     for role in roles:
         if role not in ROLES:
-            raise click.UsageError(f"{role!r} is no role; there are {', '.join(ROLES)}.")
+            raise click.UsageError(f"{role!r} is not a role; choose from {', '.join(ROLES)}.")
     settings = load(path)
     if name not in settings.processes:
         _stranger(settings, path, name, roles, region)
@@ -102,7 +102,7 @@ def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: 
             tls=within,
             known=known,
             insecure=insecure,
-            ways="Give `tls` in the cluster's file, or say that it is meant: --insecure, or `insecure: true` there.",
+            ways="Set `tls` in the cluster's file, or confirm with --insecure or `insecure: true` there.",
         )
         for address in {process.listen, process.disks_listen} - {""}
     ]
@@ -114,7 +114,7 @@ def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: 
                 known=settings.auth is not None or process.tls_client_ca is not None,
                 insecure=insecure,
                 ways="Give the proxy `tls_cert` and `tls_key` and the cluster's file `auth` (or the proxy "
-                "`tls_client_ca`), or say that it is meant: --insecure, or `insecure: true` in the file.",
+                "`tls_client_ca`), or confirm with --insecure or `insecure: true` in the file.",
             )
         )
     return sorted(filter(None, warnings))
@@ -125,14 +125,13 @@ def _stranger(settings: ClusterSettings, path: Path, name: str, roles: tuple[str
     if not roles:
         raise Problem(
             f"{path} has no process {name}; there are {', '.join(settings.processes)}",
-            "A process that is not in the file is given its roles: `syncpoint run --help`.",
+            "Give the roles of a process that is not in the file: `syncpoint run --help`.",
             exit_code=2,
         )
     regions = sorted({one.region for one in settings.processes.values()})
     if region is None and regions and "local" not in regions:
         raise Problem(
             f"{path} has no process {name}: it needs --region ({', '.join(regions)})",
-            "Without one it would stand in a region of its own, where there are no disks. --listen says where others "
-            "call it.",
+            "Without a region it would be alone in a new region without disks. Give its address with --listen.",
             exit_code=2,
         )

@@ -17,13 +17,13 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 COLUMNS = [("MESSAGE_ID", "messageId"), ("ENQUEUE_TIME", "enqueueTime")]
 
 topic_option = click.option(
-    "--topic", required=True, shell_complete=names("topics"), help="The topic they will be published to."
+    "--topic", required=True, shell_complete=names("topics"), help="The topic of the scheduled messages."
 )
 
 
 @click.group()
 def scheduled() -> None:
-    """List, show and cancel messages that wait for their time.
+    """List, show and cancel scheduled messages.
 
     A message waits when it is published with --at or --in, or by any client with the attribute
     sys.ScheduledEnqueueTimeUtc.
@@ -33,11 +33,11 @@ def scheduled() -> None:
 @scheduled.command("list")
 @topic_option
 @click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Show at most this many."
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Maximum number to show."
 )
 @with_settings
 def list_(settings: Settings, topic: str, limit: int) -> None:
-    """List what waits, in the order of its times."""
+    """List scheduled messages, by time."""
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListScheduledMessagesRequest(topic=settings.name("topics", topic))
@@ -62,7 +62,7 @@ def list_(settings: Settings, topic: str, limit: int) -> None:
 @topic_option
 @with_settings
 def show_(settings: Settings, message_id: str, topic: str) -> None:
-    """Show one with its content."""
+    """Show a scheduled message with its content."""
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetScheduledMessageRequest(topic=settings.name("topics", topic), message_id=message_id)
@@ -78,7 +78,7 @@ def show_(settings: Settings, message_id: str, topic: str) -> None:
 @topic_option
 @with_settings
 def cancel(settings: Settings, message_id: tuple[str, ...], topic: str) -> None:
-    """Cancel one or more: they are not published.
+    """Cancel scheduled messages, so that they are not published.
 
     \b
     Example:

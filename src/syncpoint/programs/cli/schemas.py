@@ -21,23 +21,25 @@ _type = click.option(
     "kind",
     type=click.Choice(["avro", "protocol-buffer"], case_sensitive=False),
     required=True,
-    help="What the definition is written in.",
+    help="The language of the definition.",
 )
 _definition = click.option("--definition", help="The definition itself.")
 _definition_file = click.option(
-    "--definition-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The file that holds it."
+    "--definition-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file with the definition.",
 )
 
 
 @click.group(cls=ResourceGroup)
 def schemas() -> None:
-    """Say what the messages of topics must fit."""
+    """Manage schemas that messages must match."""
 
 
 SCHEMA = Kind("schema", "SchemaService", "name")
 SCHEMA.add_list(schemas, COLUMNS)
-SCHEMA.add_describe(schemas, "Show a schema, or the revision that SCHEMA@REVISION names.")
-SCHEMA.add_delete(schemas, "Delete one or more schemas. Topics that use them take no messages any more.")
+SCHEMA.add_describe(schemas, "Show a schema, or a revision of it (SCHEMA@REVISION).")
+SCHEMA.add_delete(schemas, "Delete one or more schemas. Topics that use them reject new messages.")
 
 
 @schemas.command()
@@ -72,7 +74,7 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
 @_definition_file
 @with_settings
 def commit(settings: Settings, schema: str, kind: str, definition: str | None, definition_file: Path | None) -> None:
-    """Give a schema a new revision, which must go together with the newest one."""
+    """Add a revision, which must be compatible with the newest revision."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     request = pubsub.CommitSchemaRequest(
@@ -87,7 +89,7 @@ def commit(settings: Settings, schema: str, kind: str, definition: str | None, d
 @click.option("--revision-id", metavar="REVISION", help="The revision, as in gcloud; same as the argument.")
 @with_settings
 def rollback(settings: Settings, schema: str, revision: str | None, revision_id: str | None) -> None:
-    """Give a schema a new revision that is like an older one."""
+    """Add a revision with the definition of an older revision."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     if (revision is None) == (revision_id is None):
@@ -113,7 +115,7 @@ def list_revisions(settings: Settings, schema: str) -> None:
 @click.argument("schema", metavar="SCHEMA@REVISION")
 @with_settings
 def delete_revision(settings: Settings, schema: str) -> None:
-    """Delete one revision of several."""
+    """Delete a revision; at least one must remain."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("schemas", schema)
@@ -128,14 +130,14 @@ def delete_revision(settings: Settings, schema: str) -> None:
 @_definition_file
 @with_settings
 def validate_schema(settings: Settings, kind: str, definition: str | None, definition_file: Path | None) -> None:
-    """Say whether a definition is legal."""
+    """Check whether a definition is valid."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     given = _given(kind, definition, definition_file)
     with settings.client() as client:
         request = pubsub.ValidateSchemaRequest(parent=f"projects/{settings.project}", schema=given)
         client.call("SchemaService.ValidateSchema", request)
-    said("The definition is legal.")
+    said("The definition is valid.")
 
 
 @schemas.command("validate-message")
@@ -147,7 +149,7 @@ def validate_schema(settings: Settings, kind: str, definition: str | None, defin
 def validate_message(
     settings: Settings, schema: str, encoding: str, message: str | None, message_file: Path | None
 ) -> None:
-    """Say whether a message fits a schema."""
+    """Check whether a message matches a schema."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     if (message is None) == (message_file is None):

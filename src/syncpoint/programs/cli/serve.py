@@ -45,9 +45,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one."
 )
-@click.option(
-    "--data", type=folder, help="Folder for everything the server keeps [SYNCPOINT_DATA, or your data folder]."
-)
+@click.option("--data", type=folder, help="Folder for all data of the server [SYNCPOINT_DATA, or your data folder].")
 @click.option("--disk", "disks", multiple=True, type=folder, help="Folder on a disk; give 1, 3, 5... [DATA/disk-1].")
 @click.option(
     "--durability",
@@ -64,15 +62,15 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--require-disks",
     is_flag=True,
-    help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others: at the start "
-    "nothing is written; one that gets lost while the server runs stays failed until its disk is back.",
+    help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others: at the "
+    "start nothing is written; a disk lost while the server runs stays failed until it returns.",
 )
 @click.option("--tls-cert", type=KEY_FILE, help="Certificate chain (PEM); serves TLS.")
 @click.option("--tls-key", type=KEY_FILE, help="The certificate's private key (PEM).")
 @click.option(
     "--tls-client-ca",
     type=KEY_FILE,
-    help="Clients must show a certificate that this one (PEM) signed; with --tls-cert.",
+    help="Require client certificates signed by this authority (PEM); with --tls-cert.",
 )
 @click.option(
     "--metrics",
@@ -94,7 +92,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--monitor",
     type=KEY_FILE,
-    help="File with service objectives and who is notified when they are missed (docs/operations/alerts.md).",
+    help="File with service objectives and the receivers of alerts (docs/operations/alerts.md).",
 )
 @click.option(
     "--otlp", metavar="URL", default="", help="Send spans of traced messages to this OpenTelemetry collector."
@@ -103,7 +101,7 @@ folder = click.Path(file_okay=False, path_type=Path)
     "--trace-ratio",
     type=float,
     default=0.0,
-    help="Share of the publishes that no client traces which are traced all the same; with --otlp. [0]",
+    help="Share of untraced publishes to trace; with --otlp. [0]",
 )
 @offered_options
 @click.option(
@@ -131,7 +129,7 @@ def serve(
     trace_ratio: float,
     **asked: Any,
 ) -> None:
-    """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
+    """Run a server until Ctrl-C or SIGTERM, which shut it down gracefully.
 
     \b
     Examples:
@@ -142,11 +140,13 @@ def serve(
       syncpoint serve --host 0.0.0.0 --tls-cert s.pem --tls-key s.key --auth auth.yaml
     """
     if disks and len(disks) % 2 == 0:
-        raise click.UsageError(f"{len(disks)} disks cannot outvote each other; give an odd number of --disk folders.")
+        raise click.UsageError(
+            f"{len(disks)} disks have no better majority than one fewer; give an odd number of --disk folders."
+        )
     if len({disk.resolve() for disk in disks}) != len(disks):
-        raise click.UsageError("Each --disk must be a folder of its own.")
+        raise click.UsageError("Each --disk must be a different folder.")
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together.")
+        raise click.UsageError("--tls-cert and --tls-key must be given together.")
     if tls_client_ca and not tls_cert:
         raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key.")
     if tls_client_ca and (reason := no_authority(tls_client_ca)):
@@ -162,7 +162,7 @@ def serve(
         tls=tls_cert is not None,
         known=offered.auth is not None or tls_client_ca is not None,
         insecure=insecure,
-        ways="Give --tls-cert, --tls-key and --auth (or --tls-client-ca), or say that it is meant: --insecure.",
+        ways="Give --tls-cert, --tls-key and --auth (or --tls-client-ca), or confirm with --insecure.",
     )
 
     from syncpoint.node.note import noted_workers
@@ -196,9 +196,9 @@ def serve(
     crew = f", {counted(workers, 'worker')}" if workers else ""
 
     def announce(endpoint: str) -> None:
-        said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
+        said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C stops it.")
         for disk in new:  # not before it is known that the others suffice
-            said(f"Disk {disk} is new: it is filled from the others.")
+            said(f"Disk {disk} is new: copying data from the others.")
         if warning:
             said(warning)
         if tls_cert is None and offered.auth is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
@@ -209,11 +209,12 @@ def serve(
     if failed == PORT_TAKEN:
         raise Problem(
             "the server did not start",
-            f"Choose another --port (0 takes a free one), or use what runs there: `syncpoint doctor --port {port}` "
+            f"Choose another --port (0 picks a free port), or use the server that runs there: `syncpoint doctor "
+            f"--port {port}` "
             "reports what it is.",
         )
     if failed:
-        raise Problem("the server did not start", "What stands above says what is in the way.")
+        raise Problem("the server did not start", "See the error above.")
 
 
 def _tracing(otlp: str, ratio: float) -> TracingSettings:
@@ -264,8 +265,8 @@ def new_disks(disks: Sequence[Path], *, refuse: bool) -> list[Path]:
         what = f"disk {named} holds no {DISK_FILE}: it is" if one else f"disks {named} hold no {DISK_FILE}: each is"
         raise Problem(
             f"{what} new, was wiped, or is not mounted",
-            f"Mount what belongs there. To take {'it' if one else 'them'} as new, start once without --require-disks: "
-            "what belongs there is then filled from the others, if these suffice.",
+            f"Mount the missing disk. To accept {'it' if one else 'them'} as new, start once without --require-disks: "
+            "data are then copied from the others, if these suffice.",
         )
     return new if len(new) < len(disks) else []
 

@@ -13,7 +13,7 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 
 @click.group()
 def server() -> None:
-    """What the running server is and how it is."""
+    """Describe the running server."""
 
 
 @server.command()

@@ -112,8 +112,8 @@ class Settings:
         if not project:
             raise Problem(
                 "no project is set",
-                "Give --project NAME, set PUBSUB_PROJECT_ID, or keep one: syncpoint config set project NAME. "
-                "Any name will do; projects need not be created.",
+                "Give --project NAME, set PUBSUB_PROJECT_ID, or set a default: syncpoint config set project NAME. "
+                "Any name works; projects need not be created.",
                 exit_code=2,
             )
         return project.removeprefix("projects/")
@@ -216,10 +216,10 @@ COMMON = (
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="How long to wait for an answer [60].",
+        help="Time to wait for an answer [60].",
     ),
     _kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
-    _kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that ask for one."),
+    _kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that require it."),
     _kept("tls_key", "--tls-key", **_FILE, help="The private key of --tls-cert."),
     _kept(
         "credentials_option",

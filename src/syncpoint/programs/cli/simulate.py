@@ -36,7 +36,7 @@ def simulate() -> None:
     type=click.FloatRange(0.001, 1),
     default=0.2,
     show_default=True,
-    help="Clients are split until no part is more than this of an average forwarder.",
+    help="Split clients until each part is at most this share of an average forwarder's load.",
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write the plot here (SVG).")
@@ -44,7 +44,8 @@ def simulate() -> None:
 def routing(
     settings: Settings, forwarders: int, clients: int, skew: float, share: float, seed: int, plot: Path | None
 ) -> None:
-    """Spread clients over forwarders for several e; lose one, add one, change loads; report how much moved.
+    """Spread clients over forwarders for several values of e; remove a forwarder, add one, change loads; report how
+    much load moved.
 
     \b
     HIGHEST     load of the fullest forwarder; 1 is an average one

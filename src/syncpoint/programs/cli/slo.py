@@ -18,16 +18,16 @@ NO_DATA, NOT_APPLICABLE = 2, 3
 
 @click.group()
 def slo() -> None:
-    """Say what is promised, and whether it is kept."""
+    """Show service level objectives and whether they are met."""
 
 
 @slo.command("list")
 @with_settings
 def list_(settings: Settings) -> None:
-    """Show the ten indicators as they are now, and where each objective stands.
+    """Show the current values of the ten indicators and the state of each objective.
 
-    BUDGET is the share of the error budget that is left; BURNS how many times as fast as allowed it was spent in the
-    last hour.
+    BUDGET is the remaining share of the error budget; BURNS is the burn rate over the last hour (1 is the sustainable
+    rate).
 
     \b
     Example:
@@ -73,7 +73,7 @@ def value_of(sli: Any) -> str:
 @click.option("--month", default="", metavar="YYYY-MM", help="[the current one]")
 @with_settings
 def report(settings: Settings, month: str) -> None:
-    """Say what the agreement comes to in a month: promised, measured, credited.
+    """Report a month's agreement: promised, measured and credited.
 
     \b
     Example:
@@ -110,7 +110,7 @@ def report(settings: Settings, month: str) -> None:
     help="The monitor's file, for its objectives [the built-in ones].",
 )
 def rules(monitor: Path | None) -> None:
-    """Print recording and alerting rules for Prometheus: the same that the server evaluates itself.
+    """Print recording and alerting rules for Prometheus, identical to the server's built-in rules.
 
     \b
     Example:

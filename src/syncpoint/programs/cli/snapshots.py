@@ -18,13 +18,13 @@ COLUMNS = [("NAME", "name"), ("TOPIC", "topic"), ("EXPIRES", "expireTime"), ("LA
 
 @click.group(cls=ResourceGroup)
 def snapshots() -> None:
-    """Keep what a subscription has not acknowledged, to seek back to it."""
+    """Save a subscription's acknowledgement state, to seek back to it."""
 
 
 SNAPSHOT = Kind("snapshot", "Subscriber", "snapshot")
 SNAPSHOT.add_list(snapshots, COLUMNS)
 SNAPSHOT.add_describe(snapshots, "Show a snapshot.")
-SNAPSHOT.add_delete(snapshots, "Delete one or more snapshots; messages kept only for them go.")
+SNAPSHOT.add_delete(snapshots, "Delete snapshots, and messages that only they retain.")
 
 
 @snapshots.command()
@@ -33,7 +33,7 @@ SNAPSHOT.add_delete(snapshots, "Delete one or more snapshots; messages kept only
     "--subscription",
     shell_complete=names("subscriptions"),
     required=True,
-    help="The subscription whose unacknowledged messages to keep.",
+    help="The subscription to save.",
 )
 @labels_option
 @with_settings

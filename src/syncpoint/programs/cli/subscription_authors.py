@@ -26,14 +26,14 @@ class _Sending(NamedTuple):
 
 
 @click.command()
-@click.option("--nobody", is_flag=True, help="Only settings made when callers were not identified.")
+@click.option("--nobody", is_flag=True, help="Only settings made by unidentified callers.")
 @with_settings
 def authors(settings: Settings, nobody: bool) -> None:
-    """Show who set where messages are pushed, exported or forwarded, where dead letters and delivery records go,
-    and as whom transforms ask models.
+    """Show who configured each destination of messages (push, export, forward, dead letters, delivery records) and the
+    identity for model transforms.
 
-    The server asks for the rights of these principals for as long as it does so. Before you take a grant back or
-    delete an account, let somebody else set again what shows here.
+    The server keeps checking the permissions of these principals. Before you revoke a grant or delete an account, have
+    someone else set the listed configuration again.
 
     \b
     Examples:

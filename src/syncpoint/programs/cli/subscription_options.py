@@ -42,15 +42,17 @@ STORAGE_OPTIONS = (
     click.option(
         "--cloud-storage-write-metadata/--no-cloud-storage-write-metadata",
         default=None,
-        help="Avro: with attributes and metadata.",
+        help="Avro: include attributes and metadata.",
     ),
     click.option(
-        "--cloud-storage-service-account-email", metavar="EMAIL", help="Write as this service account (kept, not used)."
+        "--cloud-storage-service-account-email",
+        metavar="EMAIL",
+        help="Write as this service account (stored, not used).",
     ),
     click.option(
         "--cloud-storage-use-topic-schema/--no-cloud-storage-use-topic-schema",
         default=None,
-        help="Avro: by the schema of the topic.",
+        help="Avro: use the topic's schema.",
     ),
 )
 PUSH_OPTIONS = (
@@ -82,7 +84,7 @@ QUEUE_OPTIONS = (
         "--enable-exactly-once-delivery/--no-enable-exactly-once-delivery",
         "exactly_once",
         default=None,
-        help="An acknowledgement that succeeded is final: the message never comes again.",
+        help="A successful acknowledgement is final: the message is never redelivered.",
     ),
     click.option(
         "--message-retention-duration",
@@ -100,7 +102,7 @@ QUEUE_OPTIONS = (
         "--dead-letter-topic",
         shell_complete=names("topics"),
         metavar="TOPIC",
-        help="The topic for messages that nobody acknowledges.",
+        help="The topic for messages that are not acknowledged.",
     ),
     click.option(
         "--max-delivery-attempts",
@@ -122,7 +124,7 @@ OPTIONS = (
         "--early-delivery/--no-early-delivery",
         "early_delivery",
         default=None,
-        help="Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.",
+        help="Deliver while the write is under way: faster, but a delivered message's publish may still fail.",
     ),
     file_option,
     *PUSH_OPTIONS,
@@ -250,7 +252,7 @@ def configure_push(config: Any, given: dict[str, Any]) -> list[str]:
     elif given.get("no_wrapper") or "write_metadata" in given:
         config.no_wrapper.write_metadata = given.get("write_metadata", config.no_wrapper.write_metadata)
     if config.SerializeToString() != before and not config.push_endpoint:
-        raise click.UsageError("Options of pushes need --push-endpoint.")
+        raise click.UsageError("Push options require --push-endpoint.")
     return ["push_config"] if given.keys() & _PUSH else []
 
 
@@ -276,7 +278,7 @@ def _storage(target: Any, given: dict[str, Any]) -> list[str]:
     for field, value in avro.items():
         setattr(config.avro_config, field, value)
     if not config.bucket:
-        raise click.UsageError("Options of Cloud Storage need --cloud-storage-bucket.")
+        raise click.UsageError("Cloud Storage options require --cloud-storage-bucket.")
     return ["cloud_storage_config"]
 
 

@@ -54,9 +54,9 @@ def _rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--correlation",
             multiple=True,
             metavar="NAME=VALUE,...",
-            help="Instead of --filter: attributes that must be equal.",
+            help="Attributes that must be equal, instead of --filter.",
         ),
-        click.option("--filter", "sql", metavar="SQL", help="Which messages the rule selects; the default is all."),
+        click.option("--filter", "sql", metavar="SQL", help="Filter of the rule; the default selects all messages."),
     ):
         command = option(command)
     return command
@@ -67,7 +67,7 @@ def rule_of(name: str, sql: str | None, correlation: tuple[str, ...], action: st
     from syncpoint.wire.protobuf.messages import admin
 
     if sql is not None and correlation:
-        raise click.UsageError("A rule has either --filter or --correlation.")
+        raise click.UsageError("Give either --filter or --correlation.")
     rule = admin.Rule(name=name, action=action)
     if correlation:
         rule.correlation.properties.update(parse_pairs(correlation, "--correlation"))
@@ -103,7 +103,8 @@ def _fill(parameter: Any, text: str) -> None:
 @all_option
 @with_settings
 def create(settings: Settings, name: str, subscription: str, all_messages: bool, **rule: Any) -> None:
-    """Create a rule of a subscription. Delete the rule $Default if it is not to get everything.
+    """Create a rule of a subscription. Delete the rule $Default, which selects every message, if you want only the
+    messages that your rules select.
 
     \b
     Examples:
@@ -131,7 +132,7 @@ def create(settings: Settings, name: str, subscription: str, all_messages: bool,
 @all_option
 @with_settings
 def update(settings: Settings, name: str, subscription: str, all_messages: bool, **rule: Any) -> None:
-    """Put another rule in the place of one, as a whole."""
+    """Replace a rule."""
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.UpdateRuleRequest(
@@ -178,7 +179,11 @@ def delete(settings: Settings, name: tuple[str, ...], subscription: str, all_mes
 
 
 @rules.command()
-@click.option("--subscription", shell_complete=names("subscriptions"), help="Try its rules, or a rule as one of its.")
+@click.option(
+    "--subscription",
+    shell_complete=names("subscriptions"),
+    help="Test this subscription's rules, or a rule in its context.",
+)
 @_rule_options
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
 @click.option("--data", default="", help="Data of the message.")
@@ -200,11 +205,10 @@ def test(
     explain: bool,
     **rule: Any,
 ) -> None:
-    """Try a rule on a message: is it selected, and what does the copy say? Exit code 1 if it is not.
-
-    Without --subscription no server is asked. The filter may name fields of the data here, body.NAME, to see what they
-    hold; rules of a subscription see attributes alone. With --subscription and neither --filter, --correlation nor
-    --action, its own rules are tried.
+    """Test a rule on a message: show whether it is selected, and the resulting copy. Exit code 1 if it is not selected.
+    Without --subscription no server is contacted. Here the filter may also name fields of the data, as body.NAME; rules
+    of a subscription see attributes only. With --subscription and no --filter, --correlation or --action, the
+    subscription's own rules are tested.
 
     \b
     Examples:
@@ -220,7 +224,7 @@ def test(
         answer = _tried_here(rule_of("", **rule), message, schema, explain)
     else:
         if schema is not None:
-            raise click.UsageError("With --subscription the schema is that of its topic.")
+            raise click.UsageError("With --subscription, the topic's schema applies.")
         request = admin.TestRuleRequest(
             subscription=settings.name("subscriptions", subscription), message=message, explain=explain
         )
@@ -251,7 +255,7 @@ def _message(file: Path | None, attributes: dict[str, str], data: str) -> Any:
         try:
             ParseDict(json.loads(file.read_text()), message)
         except (ValueError, ParseError) as error:
-            raise click.BadParameter(f"{file} is no message in JSON: {error}", param_hint="--message") from None
+            raise click.BadParameter(f"{file} is not a message in JSON: {error}", param_hint="--message") from None
     message.attributes.update(attributes)
     if data:
         message.data = data.encode()
@@ -272,7 +276,7 @@ def _tried_here(rule: Any, message: Any, schema: Path | None, explain: bool) -> 
     except BadDefinition as error:
         raise click.BadParameter(str(error), param_hint="--schema") from None
     except Mismatch as error:
-        raise click.BadParameter(f"the data do not fit {schema}: {error}", param_hint="--message") from None
+        raise click.BadParameter(f"the data do not match {schema}: {error}", param_hint="--message") from None
     body = fields if isinstance(fields, dict) else {}
     return tried([checked(rule, body=True)], message, body, explain=explain)
 

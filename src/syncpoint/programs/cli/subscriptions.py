@@ -104,7 +104,7 @@ def create(
     labels: tuple[str, ...],
     **chosen: Any,
 ) -> None:
-    """Create one or more subscriptions of a topic. They get every message published from now on.
+    """Create one or more subscriptions of a topic. They receive every message published from now on.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def create(
             made.append(client.call("Subscriber.CreateSubscription", request))
             said(f"Created subscription [{made[-1].name}].")
             if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
-                said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
+                said(f"Its messages wait: `syncpoint subscriptions describe {given}` shows the reason.")
             if options:
                 OWN.change(client, made[-1].name, options)
     print_answer(settings.format, made)
@@ -142,7 +142,7 @@ def create(
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
-    """Show a subscription's configuration, and those of Syncpoint's own options that are set."""
+    """Show a subscription's configuration, including Syncpoint's own options."""
     from syncpoint.wire.protobuf.messages import admin
 
     name = settings.name("subscriptions", subscription)
@@ -173,7 +173,7 @@ def describe(settings: Settings, subscription: str) -> None:
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def state(settings: Settings, subscription: str) -> None:
-    """Show where a subscription stands: its backlog, what is outstanding, what is acknowledged."""
+    """Show a subscription's backlog, outstanding messages and acknowledged positions."""
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
@@ -198,7 +198,7 @@ def state(settings: Settings, subscription: str) -> None:
     "--suspend/--resume",
     "suspend",
     default=None,
-    help="Suspend or resume delivery, for pulls, streams and pushes. Acknowledgements always count.",
+    help="Suspend or resume delivery by pulls, streams and pushes. Acknowledgements are always accepted.",
 )
 @label_changes
 @with_settings
@@ -251,7 +251,7 @@ def update(
 @push_options
 @with_settings
 def modify_push_config(settings: Settings, subscription: str, push_endpoint: str, **chosen: Any) -> None:
-    """Push a subscription's messages to an endpoint, or have them pulled again; replaces how it was pushed.
+    """Replace a subscription's push configuration, or switch to pull.
 
     \b
     Examples:

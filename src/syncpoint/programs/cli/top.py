@@ -37,7 +37,7 @@ KEY_S = 0.2  # how often a paused screen looks for the terminal's size
     "--config",
     "path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A cluster's file: every process that has the key `metrics`.",
+    help="A cluster's file; includes every process that has the key `metrics`.",
 )
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder of `cluster up`.")
 @click.option("--metrics", "addresses", multiple=True, metavar="HOST:PORT", help="A port for metrics; may be repeated.")
@@ -58,10 +58,10 @@ def top(
     panel: str | None,
     wanted: str,
 ) -> None:
-    """Show rates, backlogs, latencies, disks and processes as they are now.
+    """Show current rates, backlogs, latencies, disks and processes.
 
-    Without options of its own it asks the server at --endpoint, with all its workers. Rates are those between two
-    looks; a server makes its text anew once a second.
+    By default, reads the server at --endpoint with all its workers. Rates are averages between two readings; a server
+    refreshes its metrics once a second.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def _places(
 
     file = path or (folder or Path()) / "cluster.yaml"
     if not file.exists():
-        raise Problem(f"{file} does not exist", "Name the folder that `syncpoint cluster up --dir` was given.")
+        raise Problem(f"{file} does not exist", "Name the folder of `syncpoint cluster up --dir`.")
     made = load(file)
     found = [MetricsAddress(target(one)["targets"][0], one.name) for one in made.processes.values() if one.metrics]
     if not found:
@@ -124,8 +124,8 @@ def _read(places: Sequence[MetricsAddress]) -> MetricsReading:
         name, why = next(iter(reading.silent.items()))
         raise Problem(
             f"no metrics at {name}: {why}",
-            "Is it running? `syncpoint doctor` says what answers there. With access control the caller needs "
-            "syncpoint.server.get; a port of `serve --metrics` asks nobody.",
+            "Is it running? `syncpoint doctor` checks that address. With access control the caller needs "
+            "syncpoint.server.get; a `serve --metrics` port requires no permission.",
             exit_code=5,
         )
     return reading

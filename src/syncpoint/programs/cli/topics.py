@@ -56,14 +56,14 @@ records_topic_option = click.option(
     "--records-topic",
     "records_topic",
     metavar="TOPIC",
-    help="Where delivery records go: what becomes of its messages, for `syncpoint trace`. A topic with a retention.",
+    help="Topic for delivery records, which `syncpoint trace` reads; it needs a retention.",
 )
 schema_option = click.option("--schema", help="The schema that its messages must match.")
 encoding_option = click.option(
     "--message-encoding",
     "encoding",
     type=click.Choice(["json", "binary"], case_sensitive=False),
-    help="How messages that fit the schema are written.",
+    help="The encoding of messages with a schema.",
 )
 first_revision_option = click.option(
     "--first-revision-id", "first_revision", metavar="ID", help="The oldest revision that may be used; '' for any."
@@ -90,7 +90,7 @@ OWN = OwnOptions(
 topics.add_command(peek_topic, "peek")
 topics.add_command(topic_publishers, "publishers")
 TOPIC.add_list(topics, COLUMNS)
-TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, with the messages they have.")
+TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions and undelivered messages remain.")
 
 
 @topics.command()
@@ -133,8 +133,8 @@ def create(
     labels: tuple[str, ...],
     **chosen: Any,
 ) -> None:
-    """Create one or more topics. A durability class, a time to live and a records topic are set right after a topic is
-    made; nothing is created with one that is refused.
+    """Create one or more topics. A durability class, time to live and records topic are validated first, and set after
+    the topic is created.
 
     \b
     Example:
@@ -143,7 +143,7 @@ def create(
     from syncpoint.wire.protobuf.messages import pubsub
 
     if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
-        raise click.UsageError("--schema and --message-encoding go together.")
+        raise click.UsageError("--schema and --message-encoding must be given together.")
     made, transforms, options = [], read_transforms(transforms_file), OWN.take(settings, chosen)
     with settings.client() as client:
         for given in topic if options else ():
@@ -170,7 +170,7 @@ def create(
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
-    """Show a topic's configuration, and those of Syncpoint's own options that are set."""
+    """Show a topic's configuration, including Syncpoint's own options."""
     from syncpoint.wire.protobuf.messages import admin
 
     name = settings.name("topics", topic)
@@ -209,7 +209,7 @@ def state(settings: Settings, topic: str) -> None:
 @encoding_option
 @first_revision_option
 @last_revision_option
-@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Take messages of any shape.")
+@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Accept messages of any format.")
 @file_option
 @clear_option
 @durability_class_option
@@ -252,7 +252,7 @@ def update(
     full = None if schema is None else settings.name("schemas", schema)
     fields = _fill_schema_settings(request.topic.schema_settings, full, encoding, first_revision, last_revision)
     if clear_schema and fields:
-        raise click.UsageError("--clear-schema-settings goes with no other setting of a schema.")
+        raise click.UsageError("--clear-schema-settings cannot be combined with other schema settings.")
     request.update_mask.paths.extend(["schema_settings"] if clear_schema else fields)
     transforms = changed_transforms(transforms_file, clear_transforms)
     if transforms is not None:
@@ -282,7 +282,9 @@ def update(
 @click.argument("topic", shell_complete=names("topics"))
 @click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
-@click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
+@click.option(
+    "--ordering-key", default="", metavar="KEY", help="Ordering key; messages with the same key are delivered in order."
+)
 @click.option("--ttl", type=DurationType(), help="The message's time to live; sets sys.TimeToLive.")
 @click.option(
     "--at",
@@ -303,8 +305,8 @@ def publish(
 ) -> None:
     """Publish one message and print its id.
 
-    The id is printed once the message is stored. One that is to be published later can be cancelled by it until then:
-    see `syncpoint scheduled`.
+    The id is printed once the message is stored. With the id you can cancel a scheduled message: see `syncpoint
+    scheduled`.
 
     \b
     Examples:
@@ -370,7 +372,7 @@ def _print_names_of(settings: Settings, topic: str, limit: int | None, collectio
 @click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
 @with_settings
 def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> None:
-    """Part subscriptions from their topic. They stay, but get no messages and lose those they have."""
+    """Detach subscriptions from their topic. They remain, but receive no more messages and lose their backlog."""
     from syncpoint.wire.protobuf.messages import pubsub
 
     with settings.client() as client:

@@ -36,7 +36,7 @@ _PRUNE = click.option(
 @_PRUNE
 @with_settings
 def diff(settings: Settings, file: Path, prune: bool) -> None:
-    """Show what `apply` would do. The exit code is 1 where that is anything.
+    """Preview `apply`. The exit code is 1 where that is anything.
 
     \b
     Example:
@@ -56,9 +56,9 @@ def diff(settings: Settings, file: Path, prune: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @with_settings
 def apply(settings: Settings, file: Path, prune: bool, yes: bool, dry_run: bool) -> None:
-    """Make topics, queues, subscriptions, schemas, rules and grants be as a file says.
+    """Apply topics, queues, subscriptions, schemas, rules and grants from a file.
 
-    What the file does not say stays as it is. Broken off, it goes on when it is called again.
+    Settings that the file omits are not changed. After an interruption, run it again to continue.
 
     \b
     Examples:
@@ -84,10 +84,12 @@ def topology() -> None:
 
 @topology.command()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The SVG file.")
-@click.option("--seconds", type=click.FloatRange(0, 60), default=2.0, help="How long rates are measured (default 2).")
+@click.option(
+    "--seconds", type=click.FloatRange(0, 60), default=2.0, help="Time over which rates are measured (default 2)."
+)
 @with_settings
 def graph(settings: Settings, output: Path, seconds: float) -> None:
-    """Draw a project as it is now: topics, queues, subscriptions, where they forward to and give up to, and rates.
+    """Draw a project: topics, queues, subscriptions, their forwarding and dead-letter targets, and rates.
 
     \b
     Example:
@@ -123,7 +125,7 @@ def _print(settings: Settings, steps: list[PlanStep]) -> None:
     if print_answer(settings.format, [_as_dict(step) for step in steps]):
         return
     if not steps:
-        said("Nothing to do: all is as the file says.")
+        said("Nothing to do: everything matches the file.")
         return
     for step in steps:
         click.echo(f"{click.style(step.sign, fg=SIGNS[step.sign])} {step.kind} {step.name}")

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     "--federation",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Follow its copies to other servers, by the flows of this file.",
+    help="Follow its copies to other servers through the flows of this file.",
 )
 @with_settings
 def trace(settings: Settings, message_id: str, topic: str | None, file: Path | None) -> None:
-    """Show what became of one message: published, persisted, delivered, acknowledged, expired, dead-lettered, and when.
+    """Trace a message: when it was published, persisted, delivered, acknowledged, expired or dead-lettered.
 
-    Its topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Times are those of the
-    processes that did it. `syncpoint receipt` says which disks hold the message now.
+    Its topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Times come from the clocks of
+    the processes. `syncpoint receipt` shows which disks hold the message now.
 
     \b
     Examples:

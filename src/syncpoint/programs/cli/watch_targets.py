@@ -17,7 +17,7 @@ import click
     "path",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The monitor's file: targets, objectives, who is notified.",
+    help="The monitor's file: targets, objectives and receivers of alerts.",
 )
 @click.option(
     "--data",
@@ -29,7 +29,7 @@ import click
     "--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT", help="The address to listen on."
 )
 def monitor(path: Path, data: Path, listen: str) -> None:
-    """Watch over servers by their pages of metrics, until it is stopped.
+    """Monitor servers by their metrics, until stopped.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def monitor(path: Path, data: Path, listen: str) -> None:
         raise click.UsageError(f"--listen {listen}: {error}") from error
     settings = load_monitor(path)
     if not settings.targets and not settings.target_files:
-        raise Problem(f"{path} names nobody to watch", "Give `targets` or `target_files` (docs/operations/alerts.md).")
+        raise Problem(f"{path} names no targets", "Give `targets` or `target_files` (docs/operations/alerts.md).")
     try:
         run(settings, data, listen)
     except SyncpointError as error:

@@ -22,7 +22,7 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def why(settings: Settings, subscription: str) -> None:
-    """Explain why a subscriber gets nothing, or not everything: most likely cause first, each with what to do.
+    """Explain why a subscriber gets nothing or not everything: causes with remedies, most likely first.
 
     \b
     Example:

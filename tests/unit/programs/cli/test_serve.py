@@ -38,7 +38,7 @@ def test_a_new_disk_is_said_to_be_filled_only_by_a_server_that_runs(
     for disk in disks(tmp_path, "a", "c"):
         arguments += ["--disk", str(disk)]
     reported = " ".join(CliRunner().invoke(serve, arguments).output.split())
-    assert reported.count("is new: it is filled from the others.") == starts
+    assert reported.count("is new: copying data from the others.") == starts
     assert (f"Disk {tmp_path / 'b'} is new" in reported) == starts
 
 
