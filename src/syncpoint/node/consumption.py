@@ -131,7 +131,7 @@ class Consumption:
         )
 
     def internal_methods(self) -> Methods:
-        """The same for other processes of the cluster."""
+        """Return the methods for other processes of the cluster."""
         return served({methods.CONSUMPTION.Describe: self._describe})
 
     async def _describe(self, asked: internal.DescribeConsumptionRequest) -> internal.DescribeConsumptionResponse:

@@ -87,17 +87,17 @@ class Uses:
             self._log.append_fact(EntryKind.LEDGER, encode_extension(NUMBER, fact))
 
     def facts(self) -> Iterator[bytes]:
-        """See `publish.forwarder.Extension`. What was reached stays reached, also where a wall clock is behind now."""
+        """Yield the time that was reached, which never decreases, even if the wall clock is behind."""
         yield b"%d" % max(self._clock.sure_ns(), self._anchor_ns)
 
     def forgotten(self, source: Source) -> None:
         """No source is known here."""
 
     async def begin(self) -> None:
-        """See `control.expiry.LastUses`."""
+        pass
 
     async def end(self) -> None:
-        """See `control.expiry.LastUses`: what is known is noted again where that is due."""
+        """Forget deleted subscriptions, and record uses again where that is due."""
         async for part in _in_turns([*self._used]):
             for incarnation in part:
                 if self._catalog.subscription_by_incarnation(incarnation) is None:

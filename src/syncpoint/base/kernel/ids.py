@@ -24,7 +24,10 @@ _SLOTS_MIN = cython.declare(cython.longlong, 1 << 6)
 @cython.final
 @cython.cclass
 class IdTable:
-    """See the module. `len` is the number of entries, those of ids that were added again included."""
+    """A table from published ids, as 128-bit hashes, to the place and second of their message.
+
+    `len` counts entries, including ids that were added again.
+    """
 
     def __init__(self) -> None:
         self._chunks: list = []

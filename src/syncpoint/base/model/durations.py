@@ -27,6 +27,6 @@ def parse_duration(text: str) -> tuple[int, int]:
 
 
 def in_seconds(text: str) -> float:
-    """The same in seconds, for clocks; blanks around it do not count. Raises ValueError."""
+    """Parse a duration such as 10m into seconds; surrounding blanks are ignored. Raises ValueError."""
     seconds, nanoseconds = parse_duration(text.strip())
     return seconds + nanoseconds / 1e9

@@ -106,7 +106,10 @@ async def worked(apart: Apart, project: str, work: Callable[[], _Result], *, lar
 
 
 class ChildProcesses:
-    """See the module. `account`: None charges nobody."""
+    """Run long work in child processes, so that the event loop stays free.
+
+    `account`: charges processor time to projects; None charges nobody.
+    """
 
     def __init__(self) -> None:
         self.account: CpuAccount | None = None
@@ -117,12 +120,10 @@ class ChildProcesses:
 
     @property
     def busy(self) -> bool:
-        """See `Apart`."""
         return self._spent_s >= TURN_S
 
     @contextlib.contextmanager
     def here(self, project: str) -> Iterator[None]:
-        """See `Apart`."""
         self._check(project)
         began = time.thread_time()
         try:
@@ -135,7 +136,6 @@ class ChildProcesses:
             self._charge(project, spent_s)
 
     async def __call__(self, work: Callable[[], _Result], project: str, /) -> _Result:
-        """See `Apart`."""
         self._check(project)
         async with self._turns.turn(project):
             self._check(project)  # others of the project went before
@@ -147,7 +147,6 @@ class ChildProcesses:
                 self._charge(project, used_s if used_s >= 0 else time.perf_counter() - began)
 
     async def in_thread(self, work: Callable[[], _Result], project: str, /) -> _Result:
-        """See `Apart`."""
         self._check(project)
         async with self._thread_turns.turn(project):
             self._check(project)

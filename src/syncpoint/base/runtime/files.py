@@ -137,8 +137,8 @@ class Files(Protocol):
         ...
 
     def anchor(self, root: str, name: str) -> None:
-        """The same of the file `name` in a held folder: another file there, but by our own renaming, means another
-        folder. Of a folder that is not held, nothing.
+        """Check the file `name` of a held folder: if it is replaced, except by our own renaming, the folder counts as
+        another one. Does nothing for a folder that is not held.
         """
         ...
 

@@ -16,8 +16,9 @@ NETWORK = Path("/proc/self/ns/net")
 
 
 def network_of_machine(boot: Path = BOOT, network: Path = NETWORK) -> str:
-    """The same for two processes exactly if each reaches the other's loopback addresses. Where the system does not say,
-    the machine's name.
+    """Identify the network namespace: equal for two processes exactly if each reaches the other's loopback addresses.
+
+    Falls back to the machine's name.
     """
     try:
         return f"{boot.read_text().strip()} {os.readlink(network)}"

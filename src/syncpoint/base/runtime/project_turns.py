@@ -29,7 +29,10 @@ class _ProjectWork:
 
 
 class ProjectTurns:
-    """See the module. Places are numbers from 0; the lowest that is free is taken."""
+    """Turns at a fixed number of places that projects share fairly.
+
+    Places are numbers from 0; the lowest that is free is taken.
+    """
 
     def __init__(self, places: int) -> None:
         self._free = set(range(places))

@@ -22,8 +22,10 @@ LOOK_S = 0.05
 
 
 class TrustedClock:
-    """See the module. `anchor_ns`: a time known to have been reached before, 0: none. `host`: on which this process
-    runs, "": that is not known yet, and nobody is a witness. Also a `Clock`, of stamps.
+    """A clock that is safe to delete by, however the wall clock is set; also a `Clock` for stamps.
+
+    `anchor_ns`: a time known to have been reached before, 0: none. `host`: the host of this process, "" while unknown,
+    which leaves nobody as a witness.
     """
 
     __slots__ = ("_anchor", "_at", "_base", "_clock", "_high", "_observed", "_since", "_sure", "host")

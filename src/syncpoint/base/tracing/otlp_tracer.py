@@ -22,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class OtlpTracer:
-    """See the module. `process`: what this process is called, the spans' `service.instance.id`."""
+    """Export spans by OTLP over HTTP, with opentelemetry-sdk.
+
+    `process`: the name of this process, used as the spans' `service.instance.id`.
+    """
 
     def __init__(self, settings: TracingSettings, process: str, version: str, clock: Clock, random: Random) -> None:
         """Raises `FailedPrecondition` where the packages are not installed."""
@@ -41,7 +44,6 @@ class OtlpTracer:
         self.begun = self._limits.begun
 
     def record(self, span: FinishedSpan) -> None:
-        """See `Tracer`."""
         if not self._limits.admits():
             return
         from opentelemetry.sdk.trace import ReadableSpan

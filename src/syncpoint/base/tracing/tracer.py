@@ -75,7 +75,7 @@ class FinishedSpan:
 
 
 class Tracer(Protocol):
-    """See the module."""
+    """Take finished spans, and decide which calls begin a trace."""
 
     def record(self, span: FinishedSpan) -> None:
         """Take a span that is over."""
@@ -109,7 +109,6 @@ class SpanLimits:
         return True
 
     def begun(self) -> TraceContext | None:
-        """See `Tracer`."""
         if not self._ratio or self._random.random() >= self._ratio:
             return None
         ids = self._random.token(24)

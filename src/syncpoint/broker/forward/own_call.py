@@ -33,11 +33,9 @@ class OwnCall:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def reply(self, message: Message) -> None:
-        """See Call."""
         complete(self.answer, message if isinstance(message, bytes) else b"".join(bytes(part) for part in message))
 
     def fail(self, error: SyncpointError) -> None:
-        """See Call."""
         complete(self.answer, error)
 
 

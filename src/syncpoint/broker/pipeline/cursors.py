@@ -251,12 +251,10 @@ class Cursors:
     # -- the extension of the publish forwarder ----------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
-        """See `publish.forwarder.Extension`."""
         for cursor in list(self.all()):
             yield _encoded(cursor)
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.HoldingExtension`."""
         named = self._by_topic.get(source.topic)
         if not named or self.catalog.topic_by_incarnation(source.topic) is None:
             return False
@@ -279,7 +277,6 @@ class Cursors:
         return messages * self.mean_bytes(source.topic) > cursor.held_by.retention_bytes
 
     def forgotten(self, source: Source) -> None:
-        """See `publish.forwarder.Extension`."""
         for cursor in self.of_topic(source.topic):
             position = cursor.position(source)
             if position < source.end:

@@ -40,12 +40,10 @@ class EndedSources:
         return [fact] if fact else []
 
     def facts(self) -> Iterator[bytes]:
-        """See `publish.forwarder.Extension`."""
         if self._ended:
             yield self._encoded(self._ended)
 
     def forgotten(self, source: Source) -> None:
-        """See `publish.forwarder.Extension`."""
         if source.topic not in INNER_TOPICS:
             self._enter(source.number, source.topic, source.end)
             self._unwritten.append(source.number)

@@ -42,7 +42,6 @@ class NodeReaders:
         self.catalog, self.clock = subscribe.catalog, publish.clock
 
     async def take(self, record: Subscription, reader: str, seconds: float) -> None:
-        """See `ExclusiveReaders`."""
         wanted_s(seconds)
         now_ns = self.clock.time_ns()
         hold = hold_of(self.catalog, record.incarnation, now_ns)
@@ -65,7 +64,6 @@ class NodeReaders:
         self.subscribe.removed(record.incarnation)  # what it read ahead would be delivered again later
 
     async def release(self, record: Subscription, reader: str) -> None:
-        """See `ExclusiveReaders`."""
         hold = written_hold(self.catalog, record.incarnation)
         if hold is not None and hold.reader == reader:
             await self._commit([drop_hold(record.incarnation)])
@@ -95,7 +93,6 @@ class ChainReaders:
             await asyncio.sleep(LOOK_S)
 
     async def release(self, record: Subscription, reader: str) -> None:
-        """See `ExclusiveReaders`."""
         raise Unimplemented("ReleaseSubscription is the proxy's.")
 
 

@@ -52,12 +52,10 @@ class SoloHomes:
         self._chain = chain
 
     async def chain_at(self, key: str) -> int | None:
-        """See `HomeRecords`."""
         return self._chain
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
-        """See `HomeRecords`."""
         return set()
 
     async def release(self, chain: int, keys: Iterable[str]) -> None:
-        """See `HomeRecords`."""
+        pass

@@ -58,11 +58,9 @@ class ChainHome:
         self.elsewhere: set[str] = set()  # keys of some of them: the metadata name another chain
 
     def knows(self, query: str, link: str) -> bool:
-        """See `home.Home`."""
         return not self.elsewhere and query in self.queries and (not link or link in self.links)
 
     async def admit(self, query: str, link: str) -> None:
-        """See `home.Home`."""
         asked = [("query", query, query_key(query), query in self.queries)]
         if link:
             asked.append(("link", link, link_key(link), link in self.links))
@@ -71,7 +69,6 @@ class ChainHome:
                 raise FailedPrecondition(f"The {kind} {name} is not at home in chain {self._chain.number}.")
 
     async def pin(self, topics: Collection[int]) -> None:
-        """See `home.Home`."""
         pinned: list[int] = []
         try:
             for topic in sorted(topics):
@@ -84,16 +81,13 @@ class ChainHome:
             raise
 
     def unpin(self, topics: Collection[int]) -> None:
-        """See `home.Home`."""
         for topic in topics:
             self._chain.ingress.unpin(topic)
 
     def open_source(self, topic: int) -> Source:
-        """See `home.Home`."""
         return self._chain.ingress.open_pinned(topic)
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """See `home.Home`."""
         self._chain.ingress.note_load(topic, messages, nbytes)
 
 
@@ -135,7 +129,6 @@ class ChainPipelines:
             self.reader.ensure(topic, name, limits)
 
     def tick(self) -> None:
-        """See `Mounted`."""
         now = self._clock.monotonic()
         if self._closed or not self._recovered or self._chain.forwarder.commit.failed is not None:
             return
@@ -163,7 +156,6 @@ class ChainPipelines:
             self._releasing = None
 
     def close(self, error: SyncpointError) -> None:
-        """See `Mounted`."""
         self._closed = True
         if self._releasing is not None:
             self._releasing.cancel()
@@ -179,7 +171,6 @@ class Pipelines:
         self._tasks = Tasks()
 
     def mount(self, chain: Chain) -> ChainPipelines:
-        """See `ChainContext.mount`."""
         return ChainPipelines(chain, self._homes)
 
     def methods(self, host: ChainHost) -> Methods:

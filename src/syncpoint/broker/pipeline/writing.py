@@ -250,7 +250,6 @@ class EpochWriter:
     # -- the Extension of the forwarder --------------------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
-        """See `publish.forwarder.Extension`."""
         self._prune()
         yield from self.state.facts()
 
@@ -259,7 +258,6 @@ class EpochWriter:
         return any(one.holds(source.number, end) for one in self.applying.values())
 
     def forgotten(self, source: Source) -> None:
-        """See `publish.forwarder.Extension`."""
         self.state.copies.forget(source.number)
 
     def _prune(self) -> None:

@@ -32,13 +32,11 @@ class ServeLink:
         self._serving = self._tasks.start(self._run())
 
     def send(self, message: bytes) -> None:
-        """See `peers.PeerTransport`."""
         if self._stream is not None:
             self._outbox.append(message)
             self._more.set()
 
     def reset(self) -> None:
-        """See `peers.PeerTransport`."""
         if self._stream is not None:
             self._stream.cancel()
 

@@ -221,7 +221,6 @@ class SubscribeForwarder:
         return lambda: min(own(), self.quota.room(delivery.record))
 
     def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
-        """See `LeaseManager.acknowledge`."""
         self._use(record)
         leases = self.delivery(record).leases
         step = partial(leases.acknowledge, request, field, self.clock.monotonic(), confirmed)

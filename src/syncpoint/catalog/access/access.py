@@ -43,7 +43,6 @@ class AccessFile:
         self.service = ServiceIdentity(lambda: self._settings, policies, accounts, catalog, clock, self.cpu)
 
     def outstanding_of(self, project: str) -> int:
-        """See `Access`."""
         return self._settings.quota_of(project).outstanding_bytes
 
     def start(self) -> None:

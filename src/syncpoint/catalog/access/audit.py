@@ -83,7 +83,6 @@ class AuditLog:
     def note(
         self, who: str, peer: str, method: str, permission: str, resource: str, allowed: bool, policy: int, why: str
     ) -> None:
-        """See `gate.Audit`."""
         if allowed and not self._data and any(verb in permission for verb in _READS):
             return
         second = self._clock.time_ns() // 10**9

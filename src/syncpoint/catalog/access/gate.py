@@ -80,7 +80,7 @@ class _Watched:
 
 
 class Gate:
-    """See the module. `audit`: None writes nothing down."""
+    """Authenticate and authorize every call of a listener. `audit`: None keeps no audit log."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Gate:
         return len(self._sessions) + len(self._certificates)
 
     def guarded(self, table: Methods) -> Methods:
-        """The same methods behind the gate. Raises `KeyError` for one that no rule is known of."""
+        """Wrap methods so that each call is authorized first. Raises `KeyError` for a method without a rule."""
         found: dict[bytes, Unary | Streaming] = {}
         for path, method in table.items():
             name = path.decode()
@@ -145,7 +145,6 @@ class Gate:
             self._refuse(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", resource))
 
     def holds(self, call: CallContext, permission: str, resource: str) -> bool:
-        """See `api.iam.Callers`."""
         return self._allows(self._session(call), permission, resource)
 
     def principal_of(self, call: CallContext) -> str:

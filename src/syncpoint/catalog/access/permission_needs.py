@@ -147,7 +147,7 @@ def part(field: str, *needs: Needs) -> Needs:
 
 
 def queue(verb: str) -> Rule:
-    """The same of both parts of a queue, which is named by its topic."""
+    """Build a rule that requires the permission on both the topic and the subscription of a queue."""
 
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         name = parse_topic(request.topic)

@@ -41,7 +41,10 @@ ANSWERS_MAX = 100_000
 
 
 class ServiceIdentity:
-    """See the module. A refusal is the text that says why, and what to do; "": nothing is refused."""
+    """Decide what the server may do on its own behalf, such as forwarding.
+
+    Each check returns the reason for a refusal with advice, or "" if it is allowed.
+    """
 
     def __init__(
         self,

@@ -51,7 +51,10 @@ async def _in_thread(url: str) -> bytes:
 
 
 class AccessUpkeep:
-    """See the module. `path`: the file of `--auth`; `flush`: writes the audit log out."""
+    """Reload the `--auth` file and issuers' keys while a listener is open.
+
+    `path`: the file of `--auth`; `flush`: writes the audit log out.
+    """
 
     def __init__(
         self,

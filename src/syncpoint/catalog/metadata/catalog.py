@@ -387,7 +387,7 @@ def _framed(header: bytes, records: list[Record]) -> Iterator[bytes]:
 
 
 def _cut(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in parts of exactly `size`, the last one shorter."""
+    """Rechunk bytes into parts of exactly `size`; the last part may be shorter."""
     buffer = bytearray()
     for piece in pieces:
         buffer += piece

@@ -80,9 +80,11 @@ DEFAULT_LANES = (RuleLane(0, (DEFAULT_RULE,)),)
 
 
 class TopicOptions(NamedTuple):
-    """Of a topic. `queue`: it has exactly one regular subscription, of the same id. `send_suspended`: publishes are
-    refused. `duplicate_window_s`: for so long a message of the same id as an earlier one is dropped. Times of 0 mean
-    none. `records_topic`: the topic that its delivery records go to, "": none.
+    """Syncpoint's own options of a topic.
+
+    `queue`: the topic has exactly one regular subscription, with its id. `send_suspended`: publishes are refused.
+    `duplicate_window_s`: seconds within which a message with an earlier message's id is dropped. A time of 0 means
+    none. `records_topic`: the topic for delivery records, "": none.
     """
 
     queue: bool = False
@@ -93,10 +95,11 @@ class TopicOptions(NamedTuple):
 
 
 class SubscriptionOptions(NamedTuple):
-    """Of a subscription. `receive_suspended`: nothing is handed out. `forward_to`: the topic that its messages are
-    published to, "": none. `lanes`: empty as long as its rules have never
-    been changed; see `lanes_of`. `drained`: from and before which numbers lanes were empty when they were forgotten. A
-    time of 0 means none.
+    """Syncpoint's own options of a subscription.
+
+    `receive_suspended`: nothing is delivered. `forward_to`: the topic that messages are published to, "": none.
+    `lanes`: empty until its rules are changed for the first time (`lanes_of`). `drained`: the number ranges of lanes
+    that were empty when they were forgotten. A time of 0 means none.
     """
 
     receive_suspended: bool = False

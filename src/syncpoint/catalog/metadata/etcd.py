@@ -102,7 +102,7 @@ async def open_etcd(
 
 
 class EtcdStore:
-    """See the module. Made by `open_etcd`; lives in one event loop."""
+    """A metadata store on etcd, for clusters. Created by `open_etcd`; used from one event loop."""
 
     def __init__(self, client: EtcdClient, clock: Clock, prefix: bytes, identity: str) -> None:
         self._client, self._clock, self._prefix, self._identity = client, clock, prefix, identity

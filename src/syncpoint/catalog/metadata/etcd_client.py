@@ -144,7 +144,7 @@ class EtcdClient:
             self._closing.start(channel.close())
 
     def forget_token(self) -> None:
-        """It was not taken: ask for a new one before the next call."""
+        """Drop a rejected token, so that the next call requests a new one."""
         self._token = None
 
     async def close(self) -> None:

@@ -42,7 +42,7 @@ class KeptLease(abc.ABC):
         return self._task
 
     def over(self) -> None:
-        """It is lost."""
+        """Stop renewing the lease and report it lost."""
         self.stop()
         self._ended(self)
         self.lost.set()

@@ -139,7 +139,7 @@ class LocalWatch:
 
 
 class LocalShared:
-    """See the module. All calls come from one loop."""
+    """Adapt a store of this process to the contract of shared stores. Used from one event loop."""
 
     def __init__(self, store: EmbeddedStore, clock: Clock) -> None:
         self.store, self.clock = store, clock

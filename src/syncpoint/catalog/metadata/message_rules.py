@@ -18,12 +18,12 @@ _NONE: Transforms = ()
 
 
 def topic_transforms(config: bytes) -> Transforms:
-    """Of a topic's `config`; nothing for those that are all disabled."""
+    """Return the active transforms of a topic's `config`."""
     return _active(pubsub.Topic.FromString(config)) if config else _NONE
 
 
 def subscription_transforms(config: bytes) -> Transforms:
-    """Of a subscription's `config`; nothing for those that are all disabled."""
+    """Return the active transforms of a subscription's `config`."""
     return _active(pubsub.Subscription.FromString(config)) if config else _NONE
 
 

@@ -281,7 +281,7 @@ class CatalogChange:
         return CatalogChange(0, ChangeOp.DELETE, record)
 
     def at(self, revision: int) -> CatalogChange:
-        """The same change with its revision assigned."""
+        """Return a copy of this change with its revision assigned."""
         return replace(self, revision=revision)
 
 

@@ -99,7 +99,7 @@ async def _call(
 
 
 class RemoteShared:
-    """See the module. Made by `open_remote`; lives in one event loop."""
+    """A client of another process's metadata store. Created by `open_remote`; used from one event loop."""
 
     def __init__(self, channel: AnyChannel, clock: Clock, identity: str, turns: Turns) -> None:
         self._channel, self._clock, self._identity = channel, clock, identity

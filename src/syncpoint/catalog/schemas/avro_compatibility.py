@@ -28,7 +28,10 @@ def check(new: AvroDefinition, old: AvroDefinition) -> None:
 
 
 class _Resolution:
-    """Of one reader and one writer. A pair of named types is checked once, so that recursive ones end."""
+    """Check whether one reader schema can read one writer schema.
+
+    Each pair of named types is checked once, so that recursive types terminate.
+    """
 
     def __init__(self, reader: AvroDefinition, writer: AvroDefinition) -> None:
         self._reader, self._writer = reader, writer

@@ -87,7 +87,10 @@ class SchemaGate:
             raise
 
     async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
-        """The same; a large request is checked by another process in the meantime. Raises `Unavailable`, too."""
+        """Check a request against the topic's schema and mark its messages; another process checks a large request.
+
+        Raises `InvalidArgument`, or `Unavailable`.
+        """
         bounds = topic.schema
         if bounds is None:
             return request

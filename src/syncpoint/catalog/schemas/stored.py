@@ -128,7 +128,7 @@ def revision_deletion(schema: Schema, identifier: str) -> list[CatalogChange]:
 
 @lru_cache(_VALIDATORS_MAX)
 def validator_of(value: bytes) -> Validator:
-    """Of a stored definition. The same object for the same bytes, as long as few others are asked for."""
+    """Return the validator of a stored definition, cached by its bytes."""
     found = _stored.SchemaDefinition.FromString(value)
     return Validator(pubsub.Schema.FromString(found.schema), found.compiled)
 

@@ -35,7 +35,7 @@ Outcome = pubsub.PubsubMessage | TransformError | None
 
 
 class Transformer:
-    """See the module. One for a process."""
+    """Apply the transforms of a topic or subscription, in order, to a list of messages. One for a process."""
 
     def __init__(self, sandbox: Sandbox, models: Models) -> None:
         self.sandbox, self.models = sandbox, models

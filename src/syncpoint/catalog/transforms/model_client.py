@@ -11,8 +11,10 @@ _CONNECTIONS_MAX = 64
 
 
 class ModelClient:
-    """See `inference.Ask`. Connections are kept for the next request. `connect`: what makes them, and may refuse an
-    address with `OSError`; None: the network of the system."""
+    """Send requests to model endpoints, over connections that are kept for the next request.
+
+    `connect`: opens connections, and may refuse an address with `OSError`; None: the system's network.
+    """
 
     def __init__(self, connect: httpcore.AsyncNetworkBackend | None = None) -> None:
         self._connect = connect

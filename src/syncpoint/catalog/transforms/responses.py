@@ -50,7 +50,7 @@ class TransformedResponse(NamedTuple):
         return encoded
 
     def requests(self, subscription: str) -> Iterator[tuple[str, int, bytes]]:
-        """The same as requests: method, field of the ack ids, request."""
+        """Yield follow-up requests for dropped and failed messages, as (method, field of the ack ids, request)."""
         if self.dropped:
             request = pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=self.dropped)
             yield methods.SUBSCRIBER.Acknowledge, ACK_IDS_FIELD, request.SerializeToString()

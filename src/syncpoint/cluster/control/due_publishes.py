@@ -37,7 +37,6 @@ class DuePublishes:
         self._batches = FIRST_BATCH
 
     async def publish(self, topic: int, key: bytes, request: bytes) -> bytes:
-        """See `PublishByKey`."""
         assignment = self._assignments(topic)
         if assignment is None or not assignment.chains:
             raise Unavailable(f"No chain takes the ordering keys of topic {topic} now.")

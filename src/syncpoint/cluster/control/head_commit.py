@@ -45,7 +45,6 @@ class HeadCommit:
             raise MetadataSilent(f"The metadata does not answer, and what is known here may be old: {error}") from error
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
-        """See `Commit`."""
         try:
             return await answered(self._shared.commit(changes))
         except CatalogConflict as error:

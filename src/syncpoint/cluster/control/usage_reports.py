@@ -100,7 +100,6 @@ class ReportedUses:
         self._steady_since = trusted.monotonic()  # since when the metadata have answered
 
     async def begin(self) -> None:
-        """See `LastUses`."""
         if self._looking:  # the last look came to no end
             self._steady_since = self._trusted.monotonic()
         self._looking = True
@@ -108,14 +107,12 @@ class ReportedUses:
         self._used = {USED.number(item.key): int(item.value) for item in items}
 
     def idle_s(self, record: Subscription) -> float:
-        """See `LastUses`."""
         if self._trusted.monotonic() < self._steady_since + LAG_S:
             return 0.0
         used_ns = max(record.touched_ns, self._used.get(record.incarnation, 0))
         return (self._trusted.sure_ns() - used_ns) / _NS - LAG_S
 
     async def end(self) -> None:
-        """See `LastUses`."""
         gone = [number for number in self._used if self._catalog.subscription_by_incarnation(number) is None]
         for begin in range(0, len(gone), TXN_OPS_MAX):
             await self._store.txn([], [Delete(USED.key(number)) for number in gone[begin : begin + TXN_OPS_MAX]])

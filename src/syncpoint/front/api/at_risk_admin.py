@@ -24,7 +24,7 @@ _INNER = {WAITING_TOPIC: "(scheduled messages)", STAGING_TOPIC: "(staged by pipe
 
 
 class AskingAboutRisks(Protocol):
-    """See `server_admin.Asking`."""
+    """Ask every process which entries a failure would put at risk."""
 
     def domains(self) -> FailureDomains:
         """What may vanish."""

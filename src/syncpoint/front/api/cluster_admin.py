@@ -29,7 +29,7 @@ from syncpoint.wire.transport.calls import Methods
 
 
 class AskingAll(Asking, Protocol):
-    """See `control.cluster_queries.ClusterQueries`."""
+    """Ask every process of a cluster."""
 
     async def statuses(self) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]: ...
 

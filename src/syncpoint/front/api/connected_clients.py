@@ -106,7 +106,10 @@ def _nobody(call: CallContext) -> str:
 
 
 class ConnectedClients:
-    """See the module. `process`: its name; `open_pulls`: the streams of a subscription that are open in it."""
+    """Track the clients of this process.
+
+    `process`: its name; `open_pulls`: returns a subscription's open streams in this process.
+    """
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class ConnectedClients:
         self._prune_at = KEPT_MAX
 
     def noted(self, table: Methods) -> Methods:
-        """The same methods; who pulls is noted. Publishing calls `note_publisher` by itself."""
+        """Wrap methods so that pulling clients are recorded. Publishing calls `note_publisher` directly."""
         found = dict(table)
         path = methods.SUBSCRIBER.Pull
         unary = table[path.encode()]

@@ -49,7 +49,7 @@ Place = tuple[int, int]
 
 
 class AskingAround(AskingChains, Protocol):
-    """See `server_admin.Asking`."""
+    """Ask every process about chains and deliveries."""
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]: ...
 
@@ -71,8 +71,11 @@ class _Attended:
 
 
 class LetterAttendant:
-    """See the module. `publish`: as that of `letter_admin`; `refusal`: why letters of a subscription may not
-    be made, "" where they may; `apart`: judges by dear rules."""
+    """Dead-letter expired messages of subscriptions without subscribers.
+
+    `publish`: publishes a letter; `refusal`: the reason that letters of a subscription must not be made, or "";
+    `apart`: evaluates expensive rules in another process.
+    """
 
     def __init__(
         self,
@@ -267,6 +270,6 @@ def _given_up(
 
 
 def _forget(attended: _Attended) -> None:
-    """It is looked through from the beginning, next time."""
+    """Schedule a complete new look at the subscription."""
     attended.seen.clear()
     attended.due_ns = _NEVER_NS

@@ -50,8 +50,9 @@ def _acted(act: Action, copy: PeekedCopy, letter: pubsub.PubsubMessage) -> dict[
 
 
 class LetterEdit:
-    """See the module; `choices`: of the letters, which the action has made; `data`: by the ids of letters, what is
-    published instead of theirs.
+    """Edits of dead letters that are published again.
+
+    `choices`: results of the action, by letter; `data`: replacement data, by letter id.
     """
 
     def __init__(self, choices: Mapping[CopyId, Choice], data: Mapping[str, bytes]) -> None:
@@ -78,7 +79,9 @@ class LetterEdit:
         return message
 
     def possible(self, found: Sequence[Found]) -> tuple[Sequence[Found], str]:
-        """Of letters of one key those before the first that the action fails at; and why it does, "": it does not."""
+        """Return the letters of a key before the first that the action fails for, and the reason of that failure, or
+        "".
+        """
         for at, (copy, _) in enumerate(found):
             choice = self._choices[copy.copy]
             if isinstance(choice, str):

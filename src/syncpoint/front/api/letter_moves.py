@@ -26,7 +26,7 @@ _LATE = "Whether its letter is persisted is not known yet; if it is not, the mes
 
 
 class LetterMoves:
-    """See the module."""
+    """Move messages that their subscriber gives up to the dead-letter topic."""
 
     def __init__(self, forwarder: SubscribeForwarder) -> None:
         self._forwarder = forwarder

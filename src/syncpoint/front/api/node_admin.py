@@ -42,7 +42,7 @@ SERVER = "server"
 
 
 class LocalInquiry:
-    """See `server_admin.Asking`: everybody who knows something is here."""
+    """Answer inquiries on a single node, which holds all state itself."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LocalInquiry:
         return await peek(self._publish, request)
 
     async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
-        """Of the one log."""
+        """Look up a message in the node's one log."""
         return await receipt(self._publish, request)
 
     def domains(self) -> FailureDomains:
@@ -82,7 +82,7 @@ class LocalInquiry:
         return FailureDomains(disks, [PlacedProcess(SERVER)])
 
     async def at_risk(self, failures: Sequence[DomainFailure]) -> ForeseenRisks:
-        """Of the one log, and of what is lent here."""
+        """Judge failures for the node's one log and its outstanding messages."""
         names = [str(one.path) for one in self._publish.store.status().disks]
 
         asked = internal.AtRiskRequest()
@@ -110,11 +110,10 @@ class LocalInquiry:
         await acknowledge_seen(self._publish, request)
 
     async def give_up(self, record: Subscription, request: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
-        """See `letter_admin`: all messages are lent here."""
+        """Dead-letter outstanding messages; all of them are leased in this process."""
         return await LetterMoves(self._subscribe).move(request)
 
     async def publish_letter(self, topic: str, request: bytes) -> bytes:
-        """See `letter_admin`."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._publish.server.publish(topic, request, partial(complete, answer))
         return await answer

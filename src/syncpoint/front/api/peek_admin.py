@@ -49,7 +49,7 @@ Passing = Callable[[Topic], bool]
 
 
 class AskingChains(Protocol):
-    """See `server_admin.Asking`."""
+    """Ask every chain of a topic."""
 
     async def chains(
         self, topic: int, subscription: int = 0, ranges_max: int = 0

@@ -68,7 +68,7 @@ class RolloutAdmin:
 
 
 def _message(state: Mapping[str, Any], controller: str, aborted_by: str) -> admin.Rollout:
-    """Of what a controller of this version, or a neighbouring one, wrote."""
+    """Convert the stored state of a rollout, written by a controller of this or a neighboring version."""
     restarting = state.get("restarting")
     under_way = state["state"] in UNDER_WAY
     made = admin.Rollout(

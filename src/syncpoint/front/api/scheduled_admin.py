@@ -23,7 +23,7 @@ from syncpoint.wire.transport.calls import Methods
 
 
 class AskingForScheduled(Protocol):
-    """See `server_admin.Asking`. Both raise `Unavailable` where nobody knows."""
+    """Ask every chain for scheduled messages. Both methods raise `Unavailable` if a chain does not answer."""
 
     async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:
         """What waits in every chain that may have messages of a topic."""

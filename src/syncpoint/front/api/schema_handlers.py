@@ -218,7 +218,7 @@ class SchemaService:
         return found
 
     def _named(self, name: str) -> tuple[Schema, Revision | None]:
-        """Of `name` or `name@revision`."""
+        """Resolve `name` or `name@revision`. Raises `NotFound`."""
         plain, at, identifier = name.partition("@")
         schema = self._schema(parse_schema(plain))
         return schema, self._revision(schema, identifier) if at else None

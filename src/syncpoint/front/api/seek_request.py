@@ -20,7 +20,7 @@ from syncpoint.wire.transport.calls import Methods
 
 
 class AskingAboutSeeks(Protocol):
-    """See `server_admin.Asking`."""
+    """Ask every chain for the effects of a seek."""
 
     async def seek_changes(
         self, topic: int, seek: internal.ForeseenSeek

@@ -45,14 +45,14 @@ class _Lent(NamedTuple):
 
 
 class CallTraces:
-    """See the module; one of a process."""
+    """Record spans of traced calls; one instance per process."""
 
     def __init__(self, tracer: Tracer, outstanding_max: int = OUTSTANDING_MAX) -> None:
         self._tracer, self._outstanding_max = tracer, outstanding_max
         self._lent: OrderedDict[str, _Lent] = OrderedDict()  # by ack id, the oldest first
 
     def traced(self, table: Methods) -> Methods:
-        """The same methods, followed."""
+        """Wrap methods so that traced calls record spans."""
         unary: dict[str, Callable[[Callable[[Call, bytes], None], Call, bytes], None]] = {
             methods.PUBLISHER.Publish: self._publish,
             methods.SUBSCRIBER.Pull: self._pull,
@@ -233,12 +233,10 @@ class _Answered(_Passing):
         object.__setattr__(self, "_over", over)
 
     def reply(self, message: Message) -> None:
-        """See `Call`."""
         self._once(message, "")
         self._call.reply(message)
 
     def fail(self, error: SyncpointError) -> None:
-        """See `Call`."""
         self._once(None, str(error))
         self._call.fail(error)
 
@@ -260,7 +258,6 @@ class _FollowedStream(_Passing):
         super().__setattr__(name, partial(self._came, value) if name == "on_message" and value else value)
 
     def send(self, message: Message, token: object = None) -> None:
-        """See `StreamingCall`."""
         self._call.send(message, token)
         self._traces.sent(self._subscription, message)
 

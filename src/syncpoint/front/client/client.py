@@ -119,7 +119,7 @@ class Client:
         )
 
     def target(self) -> Target:
-        """The same server, for `traffic`: connections of their own, shown the same credentials."""
+        """Return a target for `traffic`: separate connections to the same server, with the same credentials."""
         host, port = parse_endpoint(self.endpoint)
         return Target(lambda: Channel(host, port, tls=self.tls), self.shown)
 

@@ -51,13 +51,13 @@ class PlaceHealth:
             self._rests[name] = (now_s + rest_s, rest_s)
 
     def failed(self, name: str, now_s: float) -> None:
-        """It refused, or did not answer in time."""
+        """Note that a place refused or timed out; it rests for twice the previous pause."""
         last_s = self._rests.get(name, (0.0, 0.0))[1]
         rest_s = min(max(REST_FIRST_S, 2 * last_s), REST_MAX_S)
         self._rests[name] = (now_s + rest_s, rest_s)
 
     def answered(self, name: str) -> None:
-        """It stored a message."""
+        """Note that a place stored a message, which ends its rest."""
         self._rests.pop(name, None)
 
 

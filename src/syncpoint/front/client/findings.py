@@ -71,7 +71,7 @@ def _stopped(facts: Facts) -> list[Obstacle]:
 
 
 def _consumed_elsewhere(facts: Facts) -> list[Obstacle]:
-    """Of subscriptions whose messages a process of the server takes."""
+    """List obstacles of subscriptions whose messages the server itself consumes."""
     config, state = facts.config, facts.state
     if state.delivery_advice:
         return [Obstacle("DELIVERY_REFUSED", "Its messages may not go where they go.", state.delivery_advice)]

@@ -44,7 +44,7 @@ class SeenMessages:
         return True
 
     def handled(self, identity: str, publish_time_s: float) -> None:
-        """It was."""
+        """Note that a message was handled."""
         if identity not in self._ids:
             self._ids.add(identity)
             heapq.heappush(self._by_time, (publish_time_s, identity))
@@ -88,7 +88,7 @@ class SeenUntil:
         return True
 
     def handled(self, identity: str, publish_time_s: float) -> None:
-        """It was."""
+        """Note that a message was handled."""
         del identity
         self._newest_s = max(self._newest_s, publish_time_s)
 

@@ -72,7 +72,7 @@ class KeyRing:
 
     @property
     def ids(self) -> list[str]:
-        """Of all keys, in the order of the file."""
+        """Return the ids of all keys, in the order of the file."""
         return list(self._ciphers)
 
     @staticmethod

@@ -32,8 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class DuplicateReports:
-    """See the module. `duplicates` counts messages that were stored twice; `late` those of them that may have been
-    delivered twice; `unknown` batches of which nobody could say.
+    """Report batches to chains that may have stored them although another chain confirmed them.
+
+    `duplicates` counts messages that were stored twice; `late` those of them that may have been delivered twice;
+    `unknown` batches of which nobody could say.
     """
 
     def __init__(self, view: ClusterView, peers: PeerChannels, sender: int) -> None:

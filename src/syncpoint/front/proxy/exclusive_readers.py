@@ -41,7 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class ClusterReaders:
-    """See the module. `commit`: changes of the catalog, checked against the copy here as it is at that moment."""
+    """Manage readers with exclusive use of a cluster's subscription.
+
+    `commit`: changes the catalog, checked against the current local copy.
+    """
 
     def __init__(self, catalog: Catalog, commit: Commit, queries: ClusterQueries, clock: Clock) -> None:
         self.catalog, self.clock = catalog, clock

@@ -45,7 +45,7 @@ class FailureDetector:
             self._timer = loop.call_later(self._beat_s, self._beat)
 
     def done(self, address: str, who: object) -> None:
-        """It waits no more."""
+        """Note that `who` no longer waits for the address."""
         waiting = self._waiting.get(address)
         if waiting is not None:
             waiting.pop(who, None)

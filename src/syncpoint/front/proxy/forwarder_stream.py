@@ -61,7 +61,7 @@ class ForwarderStreams:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, one: ForwarderStream) -> None:
-        """It begins."""
+        """Register a stream that opens."""
         self.open_streams[one] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REVIEW_S, self._review)
@@ -117,7 +117,7 @@ class ForwarderStream(ABC):
 
     @abstractmethod
     def _finish(self, error: SyncpointError | None) -> None:
-        """It is over."""
+        """End the stream; with an error if it failed."""
 
     @abstractmethod
     def drain(self) -> None:

@@ -19,8 +19,10 @@ PUBLISH_S = 20.0
 
 
 class ProxyLetters:
-    """See `api.letter_admin`. `own_address`: of this process, which takes what
-    processes of the cluster publish; None until it has joined."""
+    """Move and publish dead letters in a cluster.
+
+    `own_address`: the address of this process, which accepts publishes from other processes; None until it has joined.
+    """
 
     def __init__(self, peers: PeerChannels, own_address: Callable[[], str | None], relay: UnaryRelay) -> None:
         self._peers, self._own_address, self._relay = peers, own_address, relay

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainCalls:
-    """See the module."""
+    """Send pipeline calls to the owners of chains, through changes of ownership, and relay streams to them."""
 
     def __init__(self, view: ClusterView, peers: PeerChannels, catalog: Catalog) -> None:
         self._view, self._peers, self._catalog = view, peers, catalog

@@ -157,7 +157,7 @@ class ClusterReader:
         return {number: pipeline.Positions.FromString(one) for number, one in zip(numbers, found, strict=True)}
 
     async def _place(self, topic: Topic, asked: Any, deadline: float) -> None:
-        """See that what was processed names the chains of its sources, where they are still there."""
+        """Fill in the chains of the sources in the processed positions, if they still exist."""
         if all(one.chain for one in asked.processed):
             return
         plain = pipeline.GetPositionsRequest(topic=topic.name, topic_incarnation=topic.incarnation)

@@ -154,7 +154,7 @@ class ClusterWriter:
         return None if None in found else found[0]
 
     async def _home(self, query: str, link: str, topic: Topic, deadline: float) -> int:
-        """The same; what has no home gets one now. A link that is known decides."""
+        """Return the home chain of a query and its link, claiming one if neither has any. A known link decides."""
         keys = _keys(query, link)
         for _ in range(RACES_MAX):
             found = [await self.homes.chain_at(key) for key in keys]

@@ -137,7 +137,7 @@ class PublishAttempt(CancellableCall):
         raise error
 
     def _stay(self, step: NextStep = NextStep.AGAIN) -> NextStep:
-        """The same chain may be tried again."""
+        """Allow the current chain to be tried again."""
         self.tried.discard(self.chain)
         return step
 

@@ -104,7 +104,10 @@ class ClusterPublisher:
         return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
 
     def internal_methods(self) -> Methods:
-        """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
+        """Return the methods for other processes of the cluster.
+
+        Their messages, dead letters, were sealed on arrival.
+        """
         return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=PublishOrigin.SERVICE))}
 
     def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:

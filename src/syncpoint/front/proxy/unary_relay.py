@@ -167,7 +167,7 @@ class UnaryRelay:
     async def asked_of_holders(
         self, record: Subscription, path: str, request: bytes, field: int
     ) -> list[tuple[bytes, bytes | SyncpointError]]:
-        """The same for requests that are answered: each part of the request, and what came of it."""
+        """Send an answered request to the holders of its ack ids; returns each part of the request with its result."""
         deadline = asyncio.get_running_loop().time() + ACK_S
         parts = self._by_member(record, request, field)
         answers = await asyncio.gather(

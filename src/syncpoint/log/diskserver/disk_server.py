@@ -91,7 +91,7 @@ class DiskServer:
         await asyncio.to_thread(self.stop_now)
 
     def stop_now(self) -> None:
-        """The same for callers without a loop."""
+        """Stop the server, for callers without an event loop."""
         with self._lock:
             if self._stopping:
                 return

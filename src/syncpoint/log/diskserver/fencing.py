@@ -30,7 +30,7 @@ _FILE_ROOM = 1024  # bytes of the file: it is written again on a disk without on
 
 
 class FencingToken(NamedTuple):
-    """Of two tokens the greater one holds. Sessions distinguish what one owner opened one after the other."""
+    """Order the owners of a disk: the greater token wins. `session` orders the sessions of one owner."""
 
     epoch: int
     session: int

@@ -43,7 +43,7 @@ Silent = dict[Server | str, tuple[float, str]]
 
 
 class _Terms(NamedTuple):
-    """Of one command: its token, the disk's generation, how long it waits, handles to close with it."""
+    """Terms of one command: its token, the disk's generation, its timeout in seconds, and handles to close with it."""
 
     hello: Hello
     generation: int

@@ -265,13 +265,13 @@ class RemoteFiles:
         """The server holds the folders of its disks."""
 
     def hold_new(self, root: str, strange: Sequence[str]) -> None:
-        """See `hold`."""
+        pass
 
     def anchor(self, root: str, name: str) -> None:
-        """See `hold`."""
+        pass
 
     def let_go(self, root: str) -> None:
-        """See `hold`."""
+        pass
 
     def restarts(self, root: str) -> int:
         return self._disks[root].restarts

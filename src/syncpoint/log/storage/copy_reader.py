@@ -310,7 +310,6 @@ class Opened:
         self._handle: int | None = None
 
     def frames(self, records: Sequence[IndexRecord]) -> list[tuple[Header, bytes]]:
-        """See `CopyReader.frames`."""
         found = None
         if self._copy is not None:
             try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class SegmentPart(StrEnum):
-    """Of a segment's file."""
+    """Parts of a segment file."""
 
     HEADER = "header"
     FRAME = "frame"

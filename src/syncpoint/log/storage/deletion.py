@@ -111,7 +111,6 @@ class Deletion:
         return len({segment.log for segment in self._catalog if floor <= segment.log < self._log.counter})
 
     def collect(self, live: Live, basis: int, more: More) -> CollectReport:
-        """See `Store.collect`."""
         report = CollectReport()
         if self._disks.accepting:
             self.drop(self.trim.step(live, report, basis, more), report)

@@ -11,7 +11,7 @@ from syncpoint.base.model.histogram import Histogram
 
 
 class StoreCounts:
-    """Of one store, since it was opened."""
+    """Counters of one store since it was opened."""
 
     __slots__ = (
         "cache_hits", "cache_misses", "checkpoints", "collect_steps", "copied_bytes",
@@ -27,8 +27,9 @@ class StoreCounts:
 
 
 class DiskCounts:
-    """Of one disk of a store. `sync`: of the calls that make entries durable; `commit`: from the beginning of a group
-    commit to its end.
+    """Counters of one disk of a store.
+
+    `sync`: times of the calls that make entries durable; `commit`: times of whole group commits.
     """
 
     __slots__ = ("bytes", "commit", "commits", "damaged", "entries", "failures", "healed", "sync")

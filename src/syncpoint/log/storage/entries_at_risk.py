@@ -162,7 +162,7 @@ class FailureJudgement:
         return known
 
     def _worst(self, segment: SegmentHolding) -> EntryFate:
-        """Of its last entry: who has that has all before it."""
+        """Return the fate of a segment's last entry: a disk that has it has all entries before it."""
         if segment.last_position < segment.first_position:
             return EntryFate.HELD
         if segment.whole is not None:

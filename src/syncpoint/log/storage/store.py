@@ -433,7 +433,7 @@ class Store:
 
     @property
     def disk_counts(self) -> Sequence[DiskCounts]:
-        """Of each disk, in the order of `status`."""
+        """Return the counters of each disk, in the order of `status`."""
         return self._disks.counts
 
     def answered_at(self) -> float:

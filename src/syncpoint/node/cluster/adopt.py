@@ -167,8 +167,9 @@ async def register(folder: NodeFolder, shared: SharedStore, record: ChainRecord,
 
 
 async def begin_anew(shared: SharedStore, universe: int) -> None:
-    """See that the cluster is new, and of the folder's universe from now on. What an earlier attempt registered that
-    was broken off before its note is taken back. Raises `FailedPrecondition`.
+    """Check that the cluster is new, and give it the folder's universe.
+
+    Removes registrations of an earlier, interrupted attempt. Raises `FailedPrecondition`.
     """
     found, head = await shared.get(UNIVERSE), await shared.get(HEAD)
     chains, _ = await read_all(shared, CHAINS)

@@ -35,7 +35,7 @@ def audit_methods(access: Access | None) -> Methods:
 
 
 def audit_logs(context: ClusterContext, access: Access | None) -> AuditLogs | None:
-    """Of this process and of all others that clients call, running or not; None where none is kept."""
+    """Return the audit logs of this and all other client-facing processes, running or not; None if none is kept."""
     own = access.audit if access is not None else None
     if own is None:
         return None

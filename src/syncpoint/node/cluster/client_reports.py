@@ -18,7 +18,7 @@ from syncpoint.wire.protobuf.messages import internal
 
 
 def clients_of_all(context: ClusterContext, own: ListClients) -> ClientsOf:
-    """Of this process and of all others that clients call, registered or not."""
+    """Return the clients of this and all other client-facing processes, registered or not."""
 
     async def ask(address: str, asked: internal.ClientsRequest) -> internal.ClientsResponse:
         answer = await context.peers.call(

@@ -30,7 +30,7 @@ class EtcdNetwork(TcpNetwork):
             raise InvalidArgument("metadata", self._problem(error)) from None
 
     def channel(self, address: str) -> AnyChannel:
-        """See `Network`. A client of etcd makes a new one whenever a member has failed it."""
+        """Open a channel with the current certificates. The client of etcd calls this after a member has failed."""
         try:
             self._client_tls = self._read()
         except (ssl.SSLError, OSError) as error:

@@ -96,7 +96,7 @@ class Formats:
         return number <= self.finalized
 
     async def close(self) -> None:
-        """It is kept no more."""
+        """Stop watching the format."""
         await self._view.close()
 
 

@@ -30,7 +30,7 @@ class _Subject:
 
 
 class Bounded(logging.Filter):
-    """See the module."""
+    """Limit the log lines of a process by subject."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()

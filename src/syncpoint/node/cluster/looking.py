@@ -62,11 +62,10 @@ class Cluster:
         return asyncio.run(self.look())
 
     async def look(self) -> Found:
-        """See `describe`."""
         return (await self.examine())[0]
 
     async def examine(self) -> tuple[Found, dict[str, Found | None]]:
-        """See `describe`; and what each process says of itself, None where it says nothing."""
+        """Describe the cluster, and return each process's own status, None if it did not answer."""
         environment = ClusterEnvironment.of(operator_tls(self.settings) if self.settings.processes else None)
         peers = PeerChannels(environment.network)
         try:

@@ -30,7 +30,7 @@ from syncpoint.wire.transport.calls import Methods
 
 
 class PublishRole:
-    """See the module."""
+    """Run a publish forwarder."""
 
     disk_address = ""
 

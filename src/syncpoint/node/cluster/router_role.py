@@ -28,7 +28,7 @@ def in_milliseconds(distances: Mapping[str, float]) -> dict[str, float]:
 
 
 class RouterRole:
-    """See the module."""
+    """Run a router."""
 
     disk_address = ""
 

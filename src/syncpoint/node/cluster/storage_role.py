@@ -34,7 +34,7 @@ def announce_new(process: ProcessSettings) -> None:
 
 
 class StorageRole:
-    """See the module. Epochs, fencing and everything else about a disk is `diskserver`'s."""
+    """Serve disks to chains. `diskserver` handles epochs and fencing."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context

@@ -36,7 +36,7 @@ LINGER_S = 5.0
 
 
 class SubscribeRole:
-    """See the module."""
+    """Run a subscribe forwarder."""
 
     disk_address = ""
 

@@ -64,5 +64,4 @@ class Metrics(Collector):
         return generate_latest(self.registry).decode()
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
         return FoundSamples(self._samples).collect()

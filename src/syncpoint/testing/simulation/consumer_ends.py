@@ -62,7 +62,6 @@ class ConsumerEnds:
     # -- the ends ----------------------------------------------------------------------------------------------------
 
     async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:
-        """See `push_driver.Sender`."""
         mood, chance = self.mood("push"), self.random.random()
         await asyncio.sleep(self.random.random() ** 3 * (1.0 if mood == SLOW else 0.1))
         if mood == FAILING and chance < 0.5:

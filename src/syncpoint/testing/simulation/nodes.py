@@ -76,7 +76,6 @@ class SimCatalogCopy:
         self._moved = asyncio.Event()
 
     async def at(self, revision: int) -> None:
-        """See `metadata.catalog.CatalogCopy`."""
         while self.catalog.revision < revision:
             await self._moved.wait()
 

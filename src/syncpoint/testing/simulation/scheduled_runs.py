@@ -92,7 +92,6 @@ class WatchedChains(SimulatedChains):
         self.on_received: Callable[[Any], None] = lambda message: None
 
     def received(self, subscription: str, receiver: str, message: Any) -> None:
-        """See `SimulatedChains`."""
         self.on_received(message)
         for found in (self.by_data[message.data], self.by_id[message.attributes.get(ID, "")]):
             found.ids.add(message.message_id)
@@ -264,7 +263,6 @@ class ScheduledRun(SimRun[WatchedChains]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
-        """See `SimRun`."""
         sim, found = self.sim, []
         for number in sim.records:
             if not sim.served(number):

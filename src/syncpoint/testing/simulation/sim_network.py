@@ -181,11 +181,9 @@ class SimChannel:
     async def unary(
         self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
     ) -> bytes:
-        """See Channel."""
         return await unary_over(self.stream(path, metadata, timeout), message)
 
     def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> SimStream:
-        """See Channel."""
         if self._closed:
             raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
         found = self._network.find(self._address)
@@ -194,7 +192,6 @@ class SimChannel:
         return SimStream(self._network, self._caller, found[0], found[1], path, metadata, timeout)
 
     async def close(self) -> None:
-        """See Channel."""
         self._closed = True
 
 

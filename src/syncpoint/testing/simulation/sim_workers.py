@@ -33,11 +33,9 @@ class SimChildProcesses(ChildProcesses):
 
     @contextlib.contextmanager
     def here(self, project: str) -> Iterator[None]:
-        """See `Apart`."""
         yield
 
     async def __call__(self, work: Callable[[], Any], project: str, /) -> Any:
-        """See `Apart`."""
         await asyncio.sleep(APART_S)
         return work()
 

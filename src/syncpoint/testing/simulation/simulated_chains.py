@@ -182,15 +182,12 @@ class SimulatedChains(Simulation):
             node.follow_soon()
 
     def owners(self) -> Mapping[int, str]:
-        """See `chain_peers.ChainDirectory`."""
         return {number: owner.address for number, (owner, _) in self.owners_of.items()}
 
     def chains_of(self, topic: int) -> Collection[int]:
-        """See `chain_peers.ChainDirectory`."""
         return sorted(chain for of, chain in self.registered if of == topic)
 
     def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
-        """See `chain_peers.ChainDirectory`."""
         self.loop.call_later(0.01, lambda: reply(self.chains_of(topic)))
 
     # -- processes ---------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ async def page_of(logs: AuditLogs, query: QueryParams) -> dict[str, Any]:
 
 
 async def verified(logs: AuditLogs) -> dict[str, Any]:
-    """Of each process whether its log is one chain."""
+    """Check for each process whether its audit log is one unbroken chain."""
     answers, unknown = await _gathered(logs(), internal.AuditRequest(verify=True), {})
     found = [
         {"process": name, "file": one.file, "lines": one.verified, "hash": one.hash, "broken": one.broken}

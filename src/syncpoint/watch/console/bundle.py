@@ -65,7 +65,7 @@ class BundleFile(NamedTuple):
 
 
 class Bundle:
-    """See the module."""
+    """The built files of the console."""
 
     @cached_property
     def files(self) -> dict[str, BundleFile]:

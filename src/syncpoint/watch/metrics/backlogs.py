@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class SubscriptionBacklog(NamedTuple):
-    """Of one subscription. `age_s`: of its oldest message, None: not known; `bytes`: estimated."""
+    """Backlog of one subscription.
+
+    `age_s`: seconds since its oldest message was published, None: unknown; `bytes`: an estimate.
+    """
 
     messages: int
     age_s: float | None = None
@@ -37,7 +40,7 @@ class SubscriptionBacklog(NamedTuple):
 
 
 class Backlogs:
-    """See the module. `chains`: the publish forwarder of each chain that is open."""
+    """Backlogs of all subscriptions of this process. `chains`: the publish forwarder of each open chain."""
 
     def __init__(self, catalog: Catalog, chains: Callable[[], Mapping[int, PublishForwarder]]) -> None:
         self.catalog, self._chains = catalog, chains

@@ -74,7 +74,6 @@ class CallRoom(QuickCollector):
         self._tables = tables
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for listener, table in self._tables.items():
             for path, method in table.items():
                 counts = method.counts
@@ -98,7 +97,6 @@ class ListenerRoom(QuickCollector):
         self._stats = stats
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for listener, stats in self._stats.items():
             found = stats()
             if found is None:

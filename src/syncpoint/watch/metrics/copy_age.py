@@ -13,7 +13,7 @@ LOOKS_MAX: Final = 1000
 
 
 class CopyAge:
-    """Of one log after the other."""
+    """Age of the oldest under-replicated entry, for successive logs of a chain."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, float]] = deque()  # how many entries there were, when; both only grow

@@ -46,8 +46,10 @@ log = logging.getLogger(__name__)
 
 
 class Exposition:
-    """See the module. `families`: all that may be put; `process`: a label of every sample, where the texts of several
-    processes are shown as one; `blocking` runs the writing of the text.
+    """Write the metrics of this process as text.
+
+    `families`: all that may be put; `process`: a label of every sample, where the texts of several processes are shown
+    as one; `blocking` runs the writing of the text.
     """
 
     def __init__(
@@ -112,7 +114,6 @@ class FoundSamples(Collector):
         self.samples = samples
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
         for name, rows in self.samples.rows.items():
             yield metric(self.samples.families[name], rows)
 

@@ -109,4 +109,4 @@ class QuickCollector:
     """A collector that has nothing to prepare."""
 
     async def prepare(self) -> None:
-        """See `RoomCollector`."""
+        pass

@@ -42,8 +42,10 @@ def merged(texts: Iterable[bytes]) -> bytes:
 
 
 class GatheredText(QuickCollector):
-    """See the module. `own`: of this worker; `others`: where the others can be called, by name; `ask` returns the text
-    of the worker at an address, or raises `SyncpointError`; `blocking` runs the merging.
+    """Merge the metrics of all workers of a server into one text.
+
+    `own`: of this worker; `others`: where the others can be called, by name; `ask` returns the text of the worker at an
+    address, or raises `SyncpointError`; `blocking` runs the merging.
     """
 
     name = "other workers"
@@ -64,7 +66,6 @@ class GatheredText(QuickCollector):
         return await self._kept.get()
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for worker in self._others():
             samples.put("syncpoint_metrics_unanswered_total", self._unanswered[worker], worker)
 

@@ -21,7 +21,7 @@ class MetricsText(Protocol):
 
 
 class KeptText:
-    """See the module. `make` makes the text."""
+    """Cache a text that is made on request. `make` makes the text."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], fresh_s: float = FRESH_S) -> None:
         self._make, self._fresh_s = make, fresh_s

@@ -99,7 +99,6 @@ class LogRoom(QuickCollector):
         self._copying: dict[int, CopyAge] = {}
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         chains, now_s = self._chains(), self._clock()
         self._copying = {number: self._copying.get(number) or CopyAge() for number in chains}
         for number, forwarder in chains.items():

@@ -71,8 +71,10 @@ class MetricsLook(Protocol):
 
 
 class OtlpMetrics(QuickCollector):
-    """See the module. `process`: the resource's `service.instance.id`; `blocking` runs an export. It also collects: how
-    many exports there were."""
+    """Export metrics as OTLP, and count the exports.
+
+    `process`: the resource's `service.instance.id`; `blocking` runs an export.
+    """
 
     name = "OTLP export"
 
@@ -114,7 +116,6 @@ class OtlpMetrics(QuickCollector):
         self._exporter.shutdown()
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for result, count in self._exports.items():
             samples.put("syncpoint_metrics_exports_total", count, result)
 

@@ -71,7 +71,6 @@ class ProcessRoom(QuickCollector):
             self.lag.note(max(0.0, loop.time() - due))
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for family in self._standard.collect():
             for one in family.samples:
                 samples.put(one.name, one.value)

@@ -110,7 +110,6 @@ class PublishRoom(QuickCollector):
         self._topics = Ranked(3, 1, most, name_of)
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         admission, counts = self._admission, self._admission.counts
         chains: Iterable[PublishForwarder] = self._chains().values()
         values = {

@@ -34,8 +34,10 @@ class Shown(NamedTuple):
 
 
 class Ranked:
-    """See the module. `width`: how many counters there are; `busy`: the index of the one that says how busy one is.
-    `name_of(number)`: as projects/P/topics/T; None: there is no such one any more.
+    """Keep counters of the busiest entities only.
+
+    `width`: the number of counters; `busy`: the index of the counter to rank by. `name_of(number)`: returns
+    projects/P/topics/T, or None if the entity no longer exists.
     """
 
     def __init__(self, width: int, busy: int, most: int, name_of: Callable[[int], str | None]) -> None:

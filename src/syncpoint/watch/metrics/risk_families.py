@@ -74,7 +74,7 @@ class WatchedChain(NamedTuple):
 
 
 class _Foreseen(NamedTuple):
-    """Of one chain, by kind of failure and outcome. `messages` None: they are not counted."""
+    """Entries at risk in one chain, by kind of failure and outcome. `messages`: None if they were not counted."""
 
     entries: Mapping[tuple[str, str], int]
     stopping: Mapping[str, int]
@@ -95,7 +95,7 @@ class RiskRoom:
         self._due = self._count_due = 0.0
 
     async def prepare(self) -> None:
-        """See `RoomCollector`: judge, and count messages when that is due."""
+        """Judge the failures, and count messages when that is due."""
         now = self._clock.monotonic()
         if now < self._due:
             return
@@ -111,7 +111,6 @@ class RiskRoom:
             self._count_due = now + COUNT_EVERY_S
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for number, found in self._found.items():
             label = str(number)
             for (kind, outcome), count in found.entries.items():

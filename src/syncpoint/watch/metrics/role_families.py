@@ -182,7 +182,6 @@ class StatusRoom(QuickCollector):
         self.name, self._families, self._status = name, families, status
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         self.put(self._status(), samples)
 
     def put(self, status: Mapping[str, Any], samples: Samples) -> None:
@@ -201,7 +200,6 @@ class HeadroomRoom(QuickCollector):
         self._view, self._leads = view, leads
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for row in headroom(self._view) if self._leads() else ():
             samples.put("syncpoint_headroom_busy_after", row.busy_after, row.domain, row.role)
             samples.put("syncpoint_headroom_short", int(row.short), row.domain, row.role)
@@ -219,7 +217,6 @@ class DiskServerRoom(StatusRoom):
         super().__init__("disk server", DISK_SERVER, status)
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         status = self._status()
         self.put(status, samples)
         for disk, found in status["disks"].items():
@@ -276,7 +273,6 @@ class MemberRoom(QuickCollector):
         }
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         view = self._view
         members = [seen.value for seen in view.members.items.values()]
         for role, number in Counter(role for one in members for role in one.roles).items():
@@ -302,7 +298,6 @@ class ChainDiskRoom(QuickCollector):
         self._chains = chains
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         for record in self._chains():
             for one in record.places:
                 samples.put("syncpoint_chain_disk", 1, str(record.number), f"/{one.cluster}/{one.disk}", one.process)

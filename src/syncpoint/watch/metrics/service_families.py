@@ -93,7 +93,6 @@ class CatalogRoom(QuickCollector):
         self._kinds: Counter[str] = Counter()
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         catalog = self._catalog
         topics, _, snapshots = catalog.counts()
         if catalog.revision != self._revision:
@@ -125,7 +124,6 @@ class ConsumptionRoom(QuickCollector):
         self._pushes, self._exports, self._forwards = pushes, exports, forwards
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         pushes, exports = self._pushes, self._exports
         found, held = pushes.totals(), exports.totals()
         samples.put("syncpoint_push_subscriptions", found["pushed_subscriptions"])
@@ -152,7 +150,6 @@ class PreparationRoom(QuickCollector):
         self._schemas, self._transformer = schemas, transformer
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         if self._schemas is not None:
             samples.put("syncpoint_schema_requests_total", self._schemas.checked)
             samples.put("syncpoint_schema_refused_total", self._schemas.refused)
@@ -170,7 +167,6 @@ class LetterRoom(QuickCollector):
         self._attendant = attendant
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         samples.put("syncpoint_attended_letters_total", self._attendant.moved)
 
 
@@ -183,7 +179,6 @@ class RecordingRoom(QuickCollector):
         self._recorder = recorder
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         recorder = self._recorder
         samples.put("syncpoint_delivery_records_total", recorder.records_published, "published")
         samples.put("syncpoint_delivery_records_total", recorder.records_lost, "lost")
@@ -199,7 +194,6 @@ class AccessRoom(QuickCollector):
         self._gate = gate
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         gate = self._gate
         refused = {
             "no_credentials": gate.unauthenticated,

@@ -129,7 +129,6 @@ class SubscriptionRoom:
         self._ranked = Ranked(len(NAMES), NAMES.index("messages"), most, name_of)
 
     async def prepare(self) -> None:
-        """See `RoomCollector`."""
         counted = {} if self._forwarder is None else self._forwarder.counts.of
         backlogs, weights = self._backlogs, {}
         surveys = backlogs is not None and backlogs.due
@@ -142,7 +141,6 @@ class SubscriptionRoom:
             await backlogs.look_up_ages(self._ranked.is_named)
 
     def collect(self, samples: Samples) -> None:
-        """See `RoomCollector`."""
         standing = self._standing()
         for shown, values in self._ranked.series():
             counted = dict(zip(NAMES, values, strict=True))

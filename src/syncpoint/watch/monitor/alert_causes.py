@@ -109,7 +109,7 @@ class AlertCauses:
         return False
 
     def with_causes(self, conditions: Iterable[AlertCondition]) -> list[AlertCondition]:
-        """The same conditions, with what each follows from; a cause names what follows from it."""
+        """Set the cause of each condition, and name in each cause the conditions that follow from it."""
         found = [one._replace(follows=self._cause(one)) for one in conditions]
         self._alone = {one.key for one in found if not one.follows}
         return [_naming(one, found) for one in found]

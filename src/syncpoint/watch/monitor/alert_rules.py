@@ -44,7 +44,7 @@ class ThresholdRule(NamedTuple):
 
     @property
     def promql(self) -> str:
-        """The same for Prometheus."""
+        """Return the rule as a Prometheus expression."""
         if self.numbers.name == UNANSWERED:
             return 'up{job=~"syncpoint.*"} == 0'
         if self.is_zero:

@@ -49,7 +49,7 @@ class HistoryRow(NamedTuple):
 
 
 class HistoryFile:
-    """See the module; one thread at a time."""
+    """Two weeks of samples in one SQLite file; used by one thread at a time."""
 
     def __init__(self, path: Path | str, *, bytes_max: int = BYTES_MAX, series_max: int = SERIES_MAX) -> None:
         """Raises the errors of SQLite, and `OSError`."""
@@ -104,7 +104,7 @@ class HistoryFile:
         return None if known is None else known[1]
 
     def labels_of(self, series: int) -> Labels:
-        """Of a series in a row."""
+        """Return the labels of a series in a row."""
         return self._labels[series]
 
     def names(self) -> list[str]:
@@ -221,7 +221,7 @@ class HistoryFile:
             self.database.execute("delete from points where tier=? and name=? and t<?", (tier, number, before))
 
     def _forget_series(self, t: int, old: set[int]) -> None:
-        """Of series that were new two weeks ago, those that nothing is kept of."""
+        """Forget series that were new two weeks ago and have no samples left."""
         used: set[int] = set()
         for (ids,) in self.database.execute("select ids from points"):
             used.update(array("I", ids))

@@ -31,7 +31,7 @@ class Share(NamedTuple):
     beside: bool = False
 
     def of(self, look: Look, threshold: float) -> Events:
-        """Of one look."""
+        """Count the good and total events of one look."""
         events, bad = (sum(one.total(look) for one in some) for some in (self.events, self.bad))
         total = events + bad if self.beside else events
         return Events(max(0.0, total - bad), total)
@@ -50,7 +50,7 @@ class Quick(NamedTuple):
     quantile: float = 0.99
 
     def of(self, look: Look, threshold: float) -> Events:
-        """Of one look."""
+        """Count the quick and total events of one look."""
         total = self.took.notes().total(look)
         quick = self.took.bucket(threshold).total(look) - sum(one.total(look) for one in self.failed)
         return Events(min(max(0.0, quick), total), total)
@@ -78,7 +78,7 @@ class Youngest(NamedTuple):
         return max(ages, default=None)
 
     def of(self, look: Look, threshold: float) -> Events:
-        """Of one look: one event."""
+        """Judge one look as a single event."""
         largest = self.largest(look)
         return NONE if largest is None else Events(float(largest <= threshold), 1.0)
 

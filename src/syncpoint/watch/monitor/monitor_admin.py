@@ -46,7 +46,10 @@ _STATES: Final = {MEASURED: 1, NO_DATA: 2, NOT_APPLICABLE: 3}
 
 
 class MonitorAdmin:
-    """See the module. `monitor`: None where this process has none; `relay`: None where no other one has it."""
+    """Serve history, indicators, objectives and alerts.
+
+    `monitor`: None if this process has none; `relay`: None if no other process has one.
+    """
 
     def __init__(self, monitor: Monitor | None, relay: Relay | None = None) -> None:
         self.monitor, self._relay = monitor, relay

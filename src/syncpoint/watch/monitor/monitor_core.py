@@ -74,7 +74,7 @@ class ObjectiveState(NamedTuple):
 
 
 class MonitorCore:
-    """See the module. `name`: makes names of alerts and silences."""
+    """Evaluate indicators, objectives and alerts, without waiting. `name`: makes names of alerts and silences."""
 
     def __init__(self, settings: MonitorSettings, file: MonitorFile, name: Callable[[], str], now_s: float) -> None:
         """Raises `InvalidArgument` for a schedule with a gap."""

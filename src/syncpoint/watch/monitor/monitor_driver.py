@@ -50,8 +50,10 @@ class LookedAt(Protocol):
 
 
 class Monitor:
-    """See the module. `processes`: whose metrics are read, asked at each look; `folder`: where the file is; `urgent`:
-    asked every second, how much there is that must not wait for the next look.
+    """Drive the monitor: read metrics, evaluate them, and send notifications.
+
+    `processes`: whose metrics are read, asked at each look; `folder`: where the file is; `urgent`: asked every second,
+    how much there is that must not wait for the next look.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ Counted = dict[str, Events]
 
 
 class MonitorFile:
-    """See the module."""
+    """Store alerts, silences and other state of the monitor beside its history."""
 
     def __init__(self, history: HistoryFile) -> None:
         self.history = history

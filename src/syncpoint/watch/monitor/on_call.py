@@ -54,7 +54,7 @@ class Site(NamedTuple):
 
 
 class Schedule:
-    """See the module. `last`: whom it goes to in the end. Raises `InvalidArgument` for a gap within a year."""
+    """Find who is on call. `last`: the last persons to notify. Raises `InvalidArgument` for a gap within a year."""
 
     def __init__(
         self, sites: tuple[Site, ...], people: Mapping[str, Person], last: tuple[str, ...], now_s: float

@@ -32,7 +32,7 @@ class ChainHolder(NamedTuple):
 
 
 class OwnershipLog:
-    """See the module. `database`: without a transaction under way."""
+    """Record which process owned each chain, and since when. `database`: without a transaction under way."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

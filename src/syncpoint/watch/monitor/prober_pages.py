@@ -33,7 +33,7 @@ def board_of(url: str) -> str:
 async def boards(
     programs: Iterable[tuple[str, str]], fetch: Callable[[str], Awaitable[bytes]]
 ) -> admin.ListProbersResponse:
-    """Of all programs, each a name and the address of its metrics."""
+    """Fetch the boards of all prober programs, given as (name, address of its metrics)."""
     response = admin.ListProbersResponse()
     named = list(programs)
     answers = await asyncio.gather(*(fetch(board_of(url)) for _, url in named), return_exceptions=True)

@@ -33,7 +33,6 @@ class TextSource:
     url: str = ""  # of a page
 
     async def text(self) -> bytes:
-        """See `LookedAt`."""
         return await self.read()
 
 

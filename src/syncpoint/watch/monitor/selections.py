@@ -37,16 +37,16 @@ class SeriesSelection(NamedTuple):
         return sum(value for _, value in self.found(look))
 
     def bucket(self, bound: float) -> SeriesSelection:
-        """Of a histogram: the notes of at most `bound`."""
+        """Select a histogram's observations of at most `bound`."""
         return SeriesSelection(f"{self.name}_bucket", (*self.where, ("le", (str(bound),))), self.without)
 
     def notes(self) -> SeriesSelection:
-        """Of a histogram: all of them."""
+        """Select the number of a histogram's observations."""
         return SeriesSelection(f"{self.name}_count", self.where, self.without)
 
     @property
     def promql(self) -> str:
-        """The same as Prometheus selects it."""
+        """Return the selection in PromQL."""
         parts = [_matched(key, values, "=", "=~") for key, values in self.where]
         parts += [_matched(key, values, "!=", "!~") for key, values in self.without]
         return f"{self.name}{{{','.join(parts)}}}" if parts else self.name

@@ -76,8 +76,10 @@ class HeadOnly:
 
 
 class RestApp:
-    """See the module. `methods`: behind their gate; `admit`: None takes everybody as far as the methods; `payer`: None
-    charges nobody."""
+    """The ASGI application of the REST API.
+
+    `methods`: guarded by their gate; `admit`: None lets every caller reach the methods; `payer`: None charges nobody.
+    """
 
     def __init__(
         self,

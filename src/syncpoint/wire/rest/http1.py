@@ -121,7 +121,6 @@ class HttpConnection(FallbackProtocol):
     # -- the transport -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
@@ -138,7 +137,6 @@ class HttpConnection(FallbackProtocol):
             self._let_go()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._closing_at is not None:
             return
         if self._task is not None:
@@ -168,7 +166,6 @@ class HttpConnection(FallbackProtocol):
             self._drained = None
 
     def sweep(self, now: float) -> None:
-        """See FallbackProtocol."""
         limits, took = self._limits, now - self._since
         if self._closing_at is not None or self._drained is not None:
             left = self._transport.get_write_buffer_size()
@@ -188,7 +185,7 @@ class HttpConnection(FallbackProtocol):
             self._close()
 
     def drain(self) -> None:
-        """See FallbackProtocol: what was begun is answered, then the connection closes."""
+        """Finish the request under way, then close the connection."""
         self._leaving.set()
         if self._task is None and self._closing_at is None:
             self._close()

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class RestCall:
-    """See `transport.calls.Call`. `timeout_s`: of the caller; None: none."""
+    """A unary call that arrived over REST. `timeout_s`: the caller's timeout in seconds; None: no timeout."""
 
     def __init__(
         self,
@@ -42,14 +42,12 @@ class RestCall:
         self._timer = None if self.deadline is None else self._loop.call_at(self.deadline, self._expire)
 
     def reply(self, message: Message) -> None:
-        """See Call."""
         if isinstance(message, (bytes, bytearray, memoryview)):
             complete(self.answer, bytes(message))
         else:
             complete(self.answer, b"".join(bytes(part) for part in message))
 
     def fail(self, error: SyncpointError) -> None:
-        """See Call."""
         complete(self.answer, error)
 
     async def answered(self, method: Unary, request: bytes) -> bytes:

@@ -78,18 +78,14 @@ class BulkReceiver(asyncio.BufferedProtocol):
     # -- for the connection ----------------------------------------------------------------------------------------
 
     def eof_received(self) -> bool | None:
-        """See asyncio."""
         return self._connection.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
         self._buffer, self._view = bytearray(), memoryview(b"")
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """See asyncio."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio."""
         self._connection.resume_writing()

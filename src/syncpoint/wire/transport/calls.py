@@ -83,7 +83,7 @@ class StreamingCall(CallContext, Protocol):
 
     @property
     def over(self) -> bool:
-        """It was finished, or the caller is gone."""
+        """True once the call was finished or the caller is gone."""
         ...
 
     @property

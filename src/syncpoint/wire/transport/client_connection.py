@@ -106,7 +106,7 @@ class ClientStreamState(StreamState):
             self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
 
     def ended(self) -> None:
-        """See StreamState: our side is closed, the answer is still to come."""
+        """Note that the client's side of the stream is closed; the answer is still to come."""
         self.local_done = True
         self.conn.finishing.pop(self, None)
 
@@ -136,24 +136,20 @@ class ClientStreamState(StreamState):
         self.on_finished(error)
 
     def message(self, payload: Any) -> None:
-        """See StreamState."""
         self.on_message(payload)
 
     def end(self) -> None:
-        """See StreamState: DATA ended the stream, where trailers should have."""
+        """Fail the call: DATA ended the stream instead of trailers with a status."""
         self._finished(SyncpointError(Code.INTERNAL, "The answer has no status."))
 
     def fault(self, error: SyncpointError) -> None:
-        """See StreamState."""
         self.conn.reset(self, ErrorCode.CANCEL)
         self.on_finished(error)
 
     def lost(self, error: SyncpointError) -> None:
-        """See StreamState."""
         self.on_finished(error)
 
     def became_writable(self) -> None:
-        """See StreamState."""
         if self.on_writable is not None:
             self.on_writable()
 
@@ -203,7 +199,6 @@ class ClientConnection(FrameLoop):
         stream.open(sid)
 
     def forget(self, stream: StreamState) -> None:
-        """See Connection."""
         if self.streams.pop(stream.sid, None) is None:
             return
         if self._waiting:
@@ -239,7 +234,6 @@ class ClientConnection(FrameLoop):
                 self.loop.call_soon(self.shut)
 
     def shut(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
-        """See Connection."""
         self.retire()
         super().shut(code, reason)
 
@@ -271,22 +265,20 @@ class ClientConnection(FrameLoop):
         stream.response(head, end)
 
     def idle(self, sid: int) -> bool:
-        """See Connection."""
         return sid >= self._next_sid or not sid & 1
 
     def reset_error(self, code: int) -> SyncpointError:
-        """See Connection; the mapping of grpc/doc/PROTOCOL-HTTP2.md."""
+        """Map an HTTP/2 error code to a status, as grpc/doc/PROTOCOL-HTTP2.md specifies."""
         if code == ErrorCode.REFUSED_STREAM:
             return Unprocessed("The server refused the stream.")
         known = ErrorCode(code) if code in ErrorCode.__members__.values() else ErrorCode.INTERNAL_ERROR
         return SyncpointError(_CODES.get(known, Code.INTERNAL), f"The server reset the stream: {known.name}.")
 
     def on_settings(self) -> None:
-        """See Connection: there may be room for more streams."""
+        """Open waiting streams: the new settings may allow more."""
         self._open_waiting()
 
     def on_goaway(self, last_sid: int, code: int, reason: bytes) -> None:
-        """See Connection."""
         self.retire()
         text = f"The server is going away: {reason.decode('utf-8', 'replace') or code}."
         for stream in list(self.streams.values()):
@@ -295,14 +287,16 @@ class ClientConnection(FrameLoop):
                 stream.lost(Unprocessed(text))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See Connection."""
         self.retire()
         super().connection_lost(error)
         if not self.gone.done():
             self.gone.set_result(None)
 
     def sweep(self, now: float) -> None:
-        """See Connection. An idle connection is left in peace: servers dislike pings without calls."""
+        """Check the connection's progress.
+
+        An idle connection is skipped, because servers dislike pings without calls.
+        """
         if not self.streams:
             self.received = True
         super().sweep(now)

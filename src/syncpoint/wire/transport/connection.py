@@ -128,14 +128,16 @@ class Connection(Outbox):
         self.shut(code, reason)
 
     def overflow(self) -> None:
-        """See Outbox."""
         if not self._shutting:
             self.fail(ErrorCode.ENHANCE_YOUR_CALM, "reads too slowly")
             if self.transport is not None:
                 self.transport.abort()
 
     def shed(self) -> None:
-        """See `unsent.UnsentHolder`. A socket that still takes something is given the reason."""
+        """Close the connection because too much data waits for slow readers.
+
+        The peer learns the reason if its socket still accepts data.
+        """
         full = self.paused
         self.fail(ErrorCode.ENHANCE_YOUR_CALM, "too much waits for readers, and this one is among the slowest")
         if full and self.transport is not None:

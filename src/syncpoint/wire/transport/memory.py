@@ -39,7 +39,7 @@ class Faults:
         self.cut = False
 
     def delay_s(self) -> float:
-        """Of one message."""
+        """Draw the delay of a message, in seconds."""
         return self.random.random() * self.delay_s_max if self.delay_s_max else 0.0
 
     def lost(self) -> bool:
@@ -108,7 +108,7 @@ class MemoryCall:
         self.noted: dict[str, float] = {}
 
     def count_in(self, counts: CallCounts) -> None:
-        """It is a call of a method, and begins."""
+        """Count the beginning of a method call."""
         self._counts, self.began = counts, asyncio.get_running_loop().time()
         counts.begun += 1
 
@@ -118,31 +118,27 @@ class MemoryCall:
             counts.ended(code, asyncio.get_running_loop().time() - self.began)
 
     def reply(self, message: Message) -> None:
-        """See Call."""
         self.send(message)
         self.finish()
 
     def fail(self, error: SyncpointError) -> None:
-        """See Call."""
         self.finish(error)
 
     def send(self, message: Message, token: object = None) -> None:
-        """See Stream."""
         if not self.over:
             self.to_client(_bytes(message))
 
     def keep(self, more: int) -> None:
-        """See Stream: there are no windows."""
+        """Do nothing: an in-memory call has no flow-control windows."""
 
     def finish(self, error: SyncpointError | None = None) -> None:
-        """See Stream."""
         if not self.over:
             self.over = True
             self._count_out(code_of(error))
             self._finished(error)
 
     def take_back(self) -> list[object]:
-        """See Stream: everything leaves at once."""
+        """Return no tokens: messages of an in-memory call leave immediately."""
         return []
 
     def cancel(self) -> None:
@@ -243,14 +239,12 @@ class MemoryStream:
         self.call.cancel()
 
     async def send(self, message: Message) -> None:
-        """See ClientStream."""
         if self._over:
             raise self._error or SyncpointError(Code.UNAVAILABLE, "The stream is over.")
         payload = _bytes(message)
         self._there.carry(lambda: self._arrived(payload))
 
     async def receive(self) -> bytes | None:
-        """See ClientStream."""
         while not self._inbox:
             if self._over:
                 if self._error is not None:
@@ -260,15 +254,12 @@ class MemoryStream:
         return self._inbox.popleft()
 
     async def receive_parts(self) -> bytes | list[bytes] | None:
-        """See ClientStream."""
         return await self.receive()
 
     async def end(self) -> None:
-        """See ClientStream."""
         self._there.carry(self._ended)
 
     def cancel(self) -> None:
-        """See ClientStream."""
         self._finish(SyncpointError(Code.CANCELLED, "The call was cancelled."))
         self._there.carry(self.call.cancel)
 
@@ -284,17 +275,14 @@ class MemoryChannel:
     async def unary(
         self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
     ) -> bytes:
-        """See Channel."""
         return await unary_over(self.stream(path, metadata, timeout), message)
 
     def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> MemoryStream:
-        """See Channel."""
         if self._closed or (self._faults is not None and self._faults.cut):
             raise Unprocessed("The channel is closed." if self._closed else "No connection.")
         return MemoryStream(self._methods, path, metadata, timeout, self._faults)
 
     async def close(self) -> None:
-        """See Channel."""
         self._closed = True
 
 

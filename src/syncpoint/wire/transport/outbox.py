@@ -40,7 +40,7 @@ class SendingStream(Protocol):
         """Append to the outbox what windows allow."""
 
     def notice_writable(self) -> None:
-        """It may be that it can take messages again."""
+        """Note that the stream may accept messages again."""
 
 
 class Outbox(asyncio.Protocol):
@@ -146,7 +146,6 @@ class Outbox(asyncio.Protocol):
             self.schedule_flush()
 
     def report_held(self) -> None:
-        """See `unsent.UnsentHolder`."""
         transport = self.transport
         self._buffered = 0 if transport is None or self.closed else transport.get_write_buffer_size()
         self._report()

@@ -100,7 +100,6 @@ class ServerConnection(FrameLoop):
         return "" if who is None or coming is None else who(cast(CallContext, coming))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See Connection."""
         self.server.gone(self)
         if self.fallback is not None:
             self.fallback.connection_lost(error)
@@ -142,13 +141,11 @@ class ServerConnection(FrameLoop):
         return self.fallback.eof_received() if self.fallback is not None else None
 
     def pause_writing(self) -> None:
-        """See Outbox."""
         super().pause_writing()
         if self.fallback is not None:
             self.fallback.pause_writing()
 
     def resume_writing(self) -> None:
-        """See Outbox."""
         super().resume_writing()
         if self.fallback is not None:
             self.fallback.resume_writing()
@@ -158,14 +155,13 @@ class ServerConnection(FrameLoop):
         return self.read_bytes > 0
 
     def shed(self) -> None:
-        """See Connection."""
         if self.fallback is None:
             super().shed()
         elif self.transport is not None:
             self.transport.abort()
 
     def sweep(self, now: float) -> None:
-        """See Connection. Another protocol has its own times."""
+        """Check the connection's progress. A fallback protocol applies its own time limits."""
         if self.fallback is not None:
             self.check_progress(now)
             self.fallback.sweep(now)
@@ -301,15 +297,12 @@ class ServerConnection(FrameLoop):
         stream.end()
 
     def idle(self, sid: int) -> bool:
-        """See Connection."""
         return not sid & 1 or (sid > self.last_sid and sid not in self.ignored)
 
     def reset_error(self, code: int) -> SyncpointError:
-        """See Connection."""
         return SyncpointError(Code.CANCELLED, "The caller cancelled.")
 
     def forget(self, stream: StreamState) -> None:
-        """See Connection."""
         del self.streams[stream.sid]
         assert isinstance(stream, ServerStream)
         if stream.counts is not None:  # its end was not counted
@@ -378,7 +371,7 @@ class ServerConnection(FrameLoop):
                 stream.guarded(stream.on_drain)
 
     def on_pong(self, payload: bytes) -> bool:
-        """See Connection. Streams the client opened before it read our first GOAWAY came before this."""
+        """Handle a pong. Streams that the client opened before it read our first GOAWAY arrived before this pong."""
         if payload == _DRAIN_PING and self.draining:
             self._name_last()
         return payload == BEHIND and self.behind is not None and self.behind.on_pong()

@@ -85,28 +85,28 @@ class ServerStream(StreamState):
 
     @property
     def connection(self) -> AnyConnection | None:
-        """See `calls.CallContext`."""
         return self.conn.transport
 
     @property
     def noted(self) -> dict[str, float]:
-        """See `calls.CallContext`."""
         return self.conn.noted
 
     @property
     def over(self) -> bool:
-        """See `calls.StreamingCall`."""
         return self.answered or self.done or self.cancelled
 
     def count_out(self, code: int) -> None:
-        """It is over, for whoever counts; later ends change nothing."""
+        """Count the end of the call with its status code; later ends are ignored."""
         counts = self.counts
         if counts is not None:
             self.counts = None
             counts.ended(code, self.conn.loop.time() - self.began)
 
     def unfold(self, flag: int, payload: bytes) -> bytes | None:
-        """See StreamState. What becomes more than `HERE_BYTES` is unfolded apart, and charged to who calls."""
+        """Decompress a message.
+
+        A message larger than `HERE_BYTES` is decompressed off the event loop and charged to the caller.
+        """
         server = self.conn.server
         apart = server.apart
         if apart is None:
@@ -207,10 +207,9 @@ class ServerStream(StreamState):
         self.fault(SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded."))
 
     def became_writable(self) -> None:
-        """See StreamState. Only streaming calls ask."""
+        """Do nothing: only streaming calls wait for room."""
 
     def lost(self, error: SyncpointError) -> None:
-        """See StreamState."""
         self.cancel()
 
     def cancel(self) -> None:
@@ -239,13 +238,12 @@ class UnaryStream(ServerStream):
         self.request: bytes | None = None
 
     def message(self, payload: bytes) -> None:
-        """See StreamState."""
         if self.request is not None:
             raise SyncpointError(Code.INTERNAL, "More than one message in a unary call.")
         self.request = payload
 
     def end(self) -> None:
-        """See StreamState: the request is complete, so the method is called."""
+        """Call the method: the request is complete."""
         request = self.request
         if request is None or self.have:
             if self.waits_unfolded:
@@ -306,7 +304,6 @@ class PrecedingStream(UnaryStream):
     __slots__ = ()
 
     def reply(self, message: Message) -> None:
-        """See UnaryStream."""
         super().reply(message)
         behind = self.conn.behind
         if behind is not None:
@@ -334,12 +331,10 @@ class MessageStream(ServerStream):
             self.open_answer()
 
     def message(self, payload: bytes) -> None:
-        """See StreamState."""
         if self.on_message is not None and not self.answered:
             self.guarded(self.on_message, payload)
 
     def end(self) -> None:
-        """See StreamState."""
         if self.partial:
             if not self.waits_unfolded:
                 self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
@@ -371,11 +366,9 @@ class MessageStream(ServerStream):
         return super().take_back() + dropped
 
     def dropped(self, dropped_tokens: list[object]) -> None:
-        """See ServerStream."""
         self._dropped += dropped_tokens
 
     def became_writable(self) -> None:
-        """See StreamState."""
         if self.on_writable is not None and not self.answered:
             self.guarded(self.on_writable)
 
@@ -391,10 +384,9 @@ class PlainStream(ServerStream):
     __slots__ = ()
 
     def feed(self, data: bytes, a: int, b: int) -> None:
-        """See StreamState: the body means nothing."""
+        """Ignore the body: a plain request has none that matters."""
 
     def end(self) -> None:
-        """See StreamState."""
         conn = self.conn
         self.answered = self.head_sent = True
         if conn.offers_http1:
@@ -406,7 +398,6 @@ class PlainStream(ServerStream):
         self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
 
     def fault(self, error: SyncpointError) -> None:
-        """See StreamState."""
         self.conn.reset(self, ErrorCode.CANCEL)
         self.cancel()
 

@@ -169,7 +169,7 @@ def test_habits_lead_somewhere() -> None:
             ["topics", "list"],
             "Publisher.ListTopics",
             SyncpointError(Code.UNIMPLEMENTED, "Method not found!"),
-            "not Syncpoint",
+            "Another program may be listening",
             "docs/api.md",
         ),
     ],

@@ -50,7 +50,7 @@ def test_chains_that_do_not_come_are_named(server: Any, run: Run, monkeypatch: p
     server.answers["Admin.ListChains"] = admin.ListChainsResponse()
     found = run("cluster", "classes", "add", "fast")
     assert found.exit_code == 1
-    assert "no chain of it yet: f1" in found.output
+    assert "no chain for it yet: f1" in found.output
     assert run("cluster", "classes", "add", "faster", "--no-wait").exit_code == 0
 
 

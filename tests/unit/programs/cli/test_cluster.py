@@ -71,7 +71,7 @@ def test_restart_leaves_processes_of_others_alone(run: Run, monkeypatch: pytest.
     found = run("cluster", "restart", "--dir", str(tmp_path), "proxy")
     assert found.exit_code == 1
     assert "proxy-1: not started by" in found.output
-    assert "supervises" in found.output
+    assert "supervisor" in found.output
 
 
 def test_a_folder_without_a_cluster(run: Run, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_up_offers_what_serve_offers(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert run(*up, *words).exit_code == 0, "the same again"
     assert run(*up).exit_code == 0
     refused = run(*up, "--push-network", "10.0.0.0/8")
-    assert (refused.exit_code, "another `push`" in refused.output) == (2, True), refused.output
+    assert (refused.exit_code, "a different `push`" in refused.output) == (2, True), refused.output
     assert run("cluster", "up", "--dir", "d", "--push-network", "here").exit_code == 2
     assert not (tmp_path / "d").exists()
 
@@ -163,6 +163,6 @@ def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch,
     assert "Restarted: router-1." in run("cluster", "restart", "--dir", str(tmp_path / "c"), "router").output
     found = run("cluster", "restart", "--dir", str(tmp_path / "c"), "proxy")
     assert found.exit_code == 1
-    assert "left alone" in found.output
-    assert f"`syncpoint cluster up --dir {tmp_path / 'c'}` starts what does not run" in found.output
+    assert "were not restarted" in found.output
+    assert f"`syncpoint cluster up --dir {tmp_path / 'c'}` starts stopped processes" in found.output
     assert done == ["router-1", "proxy-1", "proxy-2"]

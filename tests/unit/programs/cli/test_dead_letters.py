@@ -135,7 +135,7 @@ def test_a_failure_ends_a_redrive(server, run):
     asked = pages(server, "RedriveDeadLetters", response(redriven=1, failures=["away"], next_page_token="x", topic="T"))
     result = failing(run, 1, "dead-letters", "redrive", "--subscription", "work")
     assert "away" in result.stderr
-    assert "begin again" in result.stderr
+    assert "run the command again" in result.stderr
     assert len(asked) == 1
 
 
@@ -143,7 +143,7 @@ def test_what_says_too_little_is_refused(server, run):
     assert "--to-topic" in failing(run, 2, "dead-letters", "redrive", "--topic", "dead").stderr
     assert "Give --subscription" in failing(run, 2, "dead-letters", "list").stderr
     several = pubsub.ListTopicSubscriptionsResponse(subscriptions=[LETTERS, WORK])
-    for answer, text in ((several, "say by --letters"), (pubsub.ListTopicSubscriptionsResponse(), "create one")):
+    for answer, text in ((several, "choose with --letters"), (pubsub.ListTopicSubscriptionsResponse(), "create one")):
         server.answers["Publisher.ListTopicSubscriptions"] = answer
         assert text in failing(run, 1, "dead-letters", "list", "--subscription", "work").stderr
     server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=WORK)
@@ -198,7 +198,7 @@ def test_one_letter_is_published_with_the_data_of_a_file(server, run, tmp_path):
     assert "Redrove 1 letter" in run(*words[:-1], "-", "--letter-id", "7a", input=b"typed").stderr
     assert dict(asked[1].data) == {"7a": b"typed"}
     for more in ([], ["--letter-id", "7a,7b"], ["--letter-id", "7a", "--map", "cat"]):
-        assert "--data-from is for one letter" in failing(run, 2, *words, *more).stderr
+        assert "--data-from applies to one letter" in failing(run, 2, *words, *more).stderr
 
 
 class Letters:

@@ -109,7 +109,7 @@ def test_a_port_taken_by_a_server(server, listener):
     assert "1.2" in first.found
     assert second.state == "problem"
     assert "/b" in second.found
-    assert "Publishing is refused: of 2 disks 1 failed" in second.advice
+    assert "Publishing is refused: 1 of 2 disks failed" in second.advice
     bad = admin.Disk(path="/b", state="DAMAGED", reason="segment 1/1: frame at 64", damaged=2)
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[bad])
     (_, damaged) = examinations.port(Settings(connect=lambda _: server), "127.0.0.1", listener)

@@ -90,7 +90,7 @@ def test_the_life_of_keys(harness: Harness, caplog: pytest.LogCaptureFixture) ->
     text = harness.run("list")
     assert "wraps new data keys" in text
     assert "opens older ones" in text
-    assert f"4 data keys wrapped anew under {NEW_ID}" in harness.run("rewrap")
+    assert f"4 data keys rewrapped under {NEW_ID}" in harness.run("rewrap")
     assert "not needed: may be removed" in harness.run("list")
     harness.file.write_text(NEW.hex())
     assert [one["wrappedBy"] for one in harness.listed()["topics"]] == [[NEW_ID], [NEW_ID]]

@@ -114,7 +114,7 @@ def test_a_folder_that_is_no_disk(run, disk, report):
 def test_a_disk_that_is_not_there(run, tmp_path):
     result = run("log", "dump", "--data", str(tmp_path))
     assert result.exit_code == 1
-    assert "disk-1 is not there" in result.stderr
+    assert "disk-1 does not exist" in result.stderr
 
 
 @pytest.fixture

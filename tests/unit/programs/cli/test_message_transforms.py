@@ -34,5 +34,5 @@ def test_an_update_keeps_changes_or_clears_them(tmp_path: Path) -> None:
     assert changed_transforms(None, False) is None
     assert changed_transforms(None, True) == []
     assert len(changed_transforms(path, False) or []) == 1
-    with pytest.raises(click.UsageError, match="do not go together"):
+    with pytest.raises(click.UsageError, match="cannot be combined"):
         changed_transforms(path, True)

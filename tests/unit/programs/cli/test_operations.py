@@ -22,7 +22,7 @@ def test_disks_list_fails_when_one_has_failed(server, run):
     assert result.exit_code == 1
     assert "input/output error" in result.stdout
     assert "/b" in result.stderr
-    assert "Publishing goes on" in result.stderr
+    assert "Publishing continues" in result.stderr
 
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 1), (1, 1), (1, 2), (2, 3)])
@@ -32,7 +32,7 @@ def test_disks_list_does_not_promise_publishing_without_a_majority(server, run, 
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=disks)
     result = run("disks", "list")
     assert result.exit_code == 1
-    assert "Publishing goes on" not in result.stderr
+    assert "Publishing continues" not in result.stderr
     assert "Publishing is refused" in result.stderr
 
 
@@ -52,7 +52,7 @@ def test_disks_list_judges_the_disks_of_workers_as_those_of_one_server(server, r
     disks = [admin.Disk(path=f"/d{at}", state=state, chains=chains) for at, state in enumerate(states)]
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=disks)
     result = run("disks", "list")
-    assert "of 3 disks 2 failed" in result.stderr
+    assert "2 of 3 disks failed" in result.stderr
     assert "cluster status" not in result.stderr
 
 
@@ -186,8 +186,8 @@ def test_serve_takes_its_data_folder_from_the_environment(run, served, tmp_path,
     ("words", "problem"),
     [
         (["--disk", "a", "--disk", "b"], "odd number"),
-        (["--disk", "a", "--disk", "b", "--disk", "./a"], "folder of its own"),
-        (["--tls-cert", __file__], "belong together"),
+        (["--disk", "a", "--disk", "b", "--disk", "./a"], "different folder"),
+        (["--tls-cert", __file__], "must be given together"),
     ],
 )
 def test_serve_refuses(run, served, words, problem):

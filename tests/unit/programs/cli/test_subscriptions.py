@@ -56,7 +56,7 @@ def test_create_leaves_the_rest_to_the_server(server, run):
 def test_create_says_that_nothing_is_exported_yet(server, run, state, waits):
     server.answers["Subscriber.CreateSubscription"] = pubsub.Subscription(name=NAME, state=state)
     result = run("subscriptions", "create", "billing", "--topic", "orders", "--cloud-storage-bucket", "archive")
-    assert ("`syncpoint subscriptions describe billing` says for what" in result.stderr) is waits
+    assert ("`syncpoint subscriptions describe billing` shows the reason" in result.stderr) is waits
 
 
 def test_expiration_never_is_a_policy_without_a_period(server, run):
@@ -263,8 +263,8 @@ def test_a_dry_run_of_a_seek_says_what_would_come_back(server, run, run_json):
     server.answers["Admin.PreviewSeek"] = answer
     result = run("subscriptions", "seek", "billing", "--snapshot", "before", "--dry-run")
     assert result.exit_code == 0
-    assert "1,203 acknowledged messages would come back" in result.stderr
-    assert "1 of 2 not acknowledged now would count as acknowledged" in result.stderr
+    assert "1,203 acknowledged messages would be redelivered" in result.stderr
+    assert "1 of 2 unacknowledged now would count as acknowledged" in result.stderr
     assert "at least" not in result.stderr
     assert [name for name, _ in server.calls] == ["Admin.PreviewSeek"]
     assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
@@ -352,7 +352,7 @@ def test_options_of_pushes(server, run):
     assert (made.oidc_token.service_account_email, made.oidc_token.audience) == ("a@b.example", "me")
     refused = run("subscriptions", "create", "billing", "--topic", "orders", "--push-auth-token-audience", "me")
     assert refused.exit_code == 2
-    assert "need --push-endpoint" in refused.stderr
+    assert "require --push-endpoint" in refused.stderr
 
 
 def test_update_changes_a_part_of_how_it_is_pushed(server, run, existing):
@@ -406,7 +406,7 @@ def test_options_of_exports(server, run, existing):
     assert (made.max_duration.seconds, made.max_bytes, made.max_messages) == (120, 2000, 1000)
     assert (made.filename_datetime_format, made.avro_config.write_metadata) == ("YYYY-MM-DD/hh_mm_ssZ", True)
     refused = run("subscriptions", "create", "billing", "--topic", "orders", "--cloud-storage-max-bytes", "2000")
-    assert "need --cloud-storage-bucket" in refused.stderr
+    assert "require --cloud-storage-bucket" in refused.stderr
     existing.cloud_storage_config.CopyFrom(made)
     assert run("subscriptions", "update", "billing", "--cloud-storage-file-prefix", "q/").exit_code == 0
     changed = server.request("Subscriber.UpdateSubscription")

@@ -85,7 +85,7 @@ def test_what_is_advised_acts_on_the_same_file(
     Path(named).write_text(FILE)
     resumes = f"`syncpoint federation resume shop.eu-us.orders{typed}`"
     paused = said("federation", "pause", "shop.eu-us.orders", named)
-    assert f"{resumes} lets it go on" in paused.output
+    assert f"{resumes} resumes it" in paused.output
     status = said("federation", "status", named).output
     assert f"until {resumes}" in status
     assert f"`syncpoint federation run{typed}` does" in status

@@ -44,7 +44,6 @@ class TracedCommit(GroupCommit):
         response: bytes,
         notes: Iterable[Callable[[], object]] = (),
     ) -> None:
-        """See `GroupCommit`."""
         contexts = found(payload, MESSAGES_MAX)
         if contexts:
             caller = _followed(caller, self._persisted(source, contexts, count, len(payload)))

@@ -66,7 +66,6 @@ class SourceServer:
     # -- listeners ---------------------------------------------------------------------------------------------------
 
     def attach(self, subscription: int, listener: Listener) -> None:
-        """See `PublishSide`."""
         record = self.catalog.subscription_by_incarnation(subscription)
         ledger = self.ledgers.get(subscription)
         if record is None or ledger is None:
@@ -79,7 +78,6 @@ class SourceServer:
         self._name(subscription, self.sources.of_topic(record.topic_incarnation))
 
     def detach(self, subscription: int) -> None:
-        """See `PublishSide`."""
         if self._listeners.pop(subscription, None) is None:
             return
         self._end_early(subscription)
@@ -203,7 +201,6 @@ class SourceServer:
             done(refused)
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
-        """See `PublishSide`."""
         ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
         if ledger is None or found is None or subscription in self._resets:
             reply([])  # the listener is notified of a seek once it is persisted, and asks again
@@ -264,13 +261,11 @@ class SourceServer:
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """See `PublishSide`."""
         self.commit.check_writable()
 
     def acknowledge(
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
     ) -> None:
-        """See `PublishSide`."""
         if self.commit.failed is not None:
             done(outcome_unknown(self.commit.failed))
             return
@@ -306,5 +301,4 @@ class SourceServer:
         return Unavailable("What the subscription was moved to is not known here yet.")
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
-        """See `PublishSide`."""
         self.attempts.came_back(subscription, generation, source, runs)

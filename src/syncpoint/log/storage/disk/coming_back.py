@@ -55,9 +55,9 @@ class ComingBack:
         self._required = required
 
     def attempt(self, failed: DiskWriter | None, lost_at: float) -> NewIncarnation | None:
-        """See whether the folder is usable again; if so, give it a new name. Raises `OSError`.
+        """Check whether the folder is usable again; if so, give it a new name.
 
-        `failed`: the writer that failed, at `lost_at`; None when the disk was away from the start.
+        Raises `OSError`. `failed`: the writer that failed, at `lost_at`; None if the disk was missing from the start.
         """
         try:
             name = self._look(failed)

@@ -227,7 +227,7 @@ def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[IndexRecord | None
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """The same offsets, none named twice."""
+    """Merge spans, so that no offset is listed twice."""
     joined: list[Span] = []
     for first, end in sorted(spans, key=lambda span: span[0]):
         if joined and (joined[-1][1] is None or first <= joined[-1][1]):

@@ -215,8 +215,9 @@ class SegmentCatalog:
         return self._index(segment, self.load)
 
     def index_soon(self, segment: Segment) -> Index:
-        """The same for the owner's thread and what can wait: a page that has to be built anew is `CopiesUnreachable`
-        until it is.
+        """Return a segment's index on the owner's thread.
+
+        Raises `CopiesUnreachable` while a page is being rebuilt; the caller tries again later.
         """
         return self._index(segment, self.load_soon)
 

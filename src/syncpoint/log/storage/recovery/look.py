@@ -43,11 +43,11 @@ class Look:
         return bool(concerned)
 
     def go_on(self, index: Index) -> None:
-        """It had come to its end, before it was doubted."""
+        """Restart a look that was complete, since its result is in doubt."""
         self.records = self._anew(index)
 
     def keep(self, record: IndexRecord) -> None:
-        """It is live."""
+        """Keep a live record."""
         self.live.append(record)
         self.live_bytes += record.length
 

@@ -56,8 +56,9 @@ class Reindexing:
     def page_soon(
         self, in_thread: Callable[[Callable[[], None]], None], segment: Segment, offset: int, seed: int
     ) -> bytes:
-        """The same for a thread that may not be held up: what is yet to be built is built `in_thread`, and is
-        `CopiesUnreachable` until then.
+        """Return an index page without blocking.
+
+        A missing page is rebuilt by `in_thread`; until then raises `CopiesUnreachable`.
         """
         copies = segment.copies.copy()
         try:

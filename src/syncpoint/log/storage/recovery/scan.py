@@ -161,7 +161,7 @@ def scan_frames(files: Files, copy: FoundCopy) -> FrameTable:
 
 
 def frames_of(files: Files, path: str, size: int, seed: int) -> FrameTable:
-    """The same for the first `size` bytes of a copy with this seed. Raises `OSError`."""
+    """Read the frames in the first `size` bytes of a copy with this seed. Raises `OSError`."""
     handle = files.open(path, write=False)
     try:
         return _read_frames(_Window(files, handle, size), seed)

@@ -262,8 +262,9 @@ class Trim:
             self._move = None
 
     def _look_again(self, live: Live, budget: int) -> int:
-        """See what else of a segment is to be copied, once what was is; returns how many entries were judged. To begin
-        the whole anew would write copies without end where something new is needed again and again.
+        """Look for further entries of a segment to copy, after the first copies; returns the number of entries judged.
+
+        Restarting from the beginning could write copies without end while entries keep becoming needed.
         """
         move = self._move
         if move is None or not move.stale or move.rest or move.fetching:
