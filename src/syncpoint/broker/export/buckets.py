@@ -127,8 +127,10 @@ def error_kind(error: BaseException) -> str:
 
 
 class Buckets:
-    """See the module. `places`: by the names of buckets. `now_s`: the time of day, as file systems have it; None:
-    what is left is not looked for."""
+    """Resolve bucket names to writable places.
+
+    `places`: by bucket name. `now_s`: the time as file systems report it; None: unfinished files are not cleaned up.
+    """
 
     def __init__(
         self,

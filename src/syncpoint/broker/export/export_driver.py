@@ -55,7 +55,7 @@ class ExportState:
 
 
 class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
-    """See the module."""
+    """Run all Cloud Storage subscriptions of a process."""
 
     feature = Feature.STORAGE
 

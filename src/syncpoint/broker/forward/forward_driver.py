@@ -63,7 +63,7 @@ class ForwardState:
 
 
 class ForwardDriver(InnerDriver[str, "ForwardedSubscription"]):
-    """See the module."""
+    """Run all forwarding subscriptions of a process."""
 
     feature = Feature.FORWARD
 

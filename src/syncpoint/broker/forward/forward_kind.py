@@ -29,7 +29,10 @@ TOO_MANY = Reason("MaxForwardCopiesExceeded", f"{own_copies.TOO_MANY[0].upper()}
 
 
 class ForwardKind(ConsumerKind):
-    """See the module. `among`: how many copies the service makes of each message of the topic."""
+    """Batch messages for forwarding.
+
+    `among`: the number of copies that the service makes of each message of the topic.
+    """
 
     counts_failures = False
     refusal = REFUSED

@@ -17,7 +17,7 @@ from syncpoint.wire.transport.stream_state import Message
 
 
 class OwnCall:
-    """See `transport.calls.Call`; needs the event loop."""
+    """A publish call made by the service itself; needs the event loop."""
 
     path, peer = methods.PUBLISHER.Publish.encode(), "forward"
     deadline: float | None = None

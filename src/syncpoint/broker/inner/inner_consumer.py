@@ -132,7 +132,10 @@ class ConsumerKind(ABC):
 
 
 class InnerConsumer:
-    """See the module. `lease_s`: for how long messages are lent; `memory_max`: bytes of messages in memory."""
+    """Consume one subscription inside the service.
+
+    `lease_s`: lease of messages in seconds; `memory_max`: bytes of messages in memory.
+    """
 
     def __init__(self, kind: ConsumerKind, pace: Pace, *, lease_s: float, memory_max: int = 1 << 62) -> None:
         self.kind, self.pace, self.lease_s, self.memory_max = kind, pace, lease_s, memory_max

@@ -65,7 +65,7 @@ class ConsumingProcess:
 
 
 class InnerDriver(ABC, Generic[Config, One]):
-    """See the module."""
+    """Run the subscriptions that a process itself consumes."""
 
     feature: Feature
     """What subscriptions of this kind ask for."""
@@ -95,7 +95,7 @@ class InnerDriver(ABC, Generic[Config, One]):
 
     @property
     def refused_now(self) -> int:
-        """Of ours, those that wait because somebody's right is missing."""
+        """Count the subscriptions that wait for a missing permission."""
         return sum(one.refused for one in self.ours.values())
 
     def share_memory(self, total: int, least: int, most: int) -> None:

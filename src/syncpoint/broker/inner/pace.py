@@ -29,7 +29,10 @@ class PaceLimits:
 
 
 class Pace:
-    """See the module. `pause_max_s`: no pause is longer."""
+    """Limit concurrent pushes of one subscription, with pauses after failures.
+
+    `pause_max_s`: the longest pause in seconds.
+    """
 
     def __init__(self, limits: PaceLimits, random: Random, pause_max_s: float = BACKOFF_MAX_S) -> None:
         self.limits, self.pause_max_s = limits, pause_max_s

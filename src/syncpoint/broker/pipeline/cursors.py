@@ -78,7 +78,7 @@ class ReaderCursor:
         return source.end if source.number in self.done else self.positions.get(source.number, 0)
 
     def note_written(self) -> None:
-        """It is in the log as it is now."""
+        """Note that the log has the cursor's current state."""
         self.written = True
         self._held_from, self._held_done, self.held_by = dict(self.positions), set(self.done), self.limits
 

@@ -167,7 +167,10 @@ class EpochState:
         return Decided(decision, lost, [facts.decision(decision)])
 
     def _is_committed(self, query: Query, ask: CommitRequest, link: LinkState | None) -> bool:
-        """Of a link the intervals decide: after a checkpoint was rolled back an old number may plan new ranges."""
+        """Check whether an epoch is committed.
+
+        For a link its intervals decide, because an old number may plan new ranges after a checkpoint was rolled back.
+        """
         if ask.epoch >= query.committed_end:
             return False
         return not ask.link or (link is not None and links.is_done(link, ask.planned))

@@ -35,7 +35,10 @@ class ExclusiveReaders(Protocol):
 
 
 class NodeReaders:
-    """Of one node: `subscribe` delivers everything. `commit` changes the catalog, in the turn in which it is called."""
+    """Manage exclusive readers on a single node, where `subscribe` delivers everything.
+
+    `commit` changes the catalog in the turn of the call.
+    """
 
     def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder, commit: Commit) -> None:
         self.publish, self.subscribe, self._commit = publish, subscribe, commit
@@ -70,15 +73,18 @@ class NodeReaders:
 
 
 class ChainReaders:
-    """Of one chain among many: the hold is in the catalog already, and counts once no chain delivers anything to
-    others. `attached`: which subscribe forwarders serve a subscription from here.
+    """Manage exclusive readers in one chain of a cluster: the hold is already in the catalog, and takes effect once no
+    chain delivers to others. `attached`: returns the subscribe forwarders that serve a subscription from this chain.
     """
 
     def __init__(self, publish: PublishForwarder, attached: Callable[[int], Collection[int]]) -> None:
         self.publish, self._attached = publish, attached
 
     async def take(self, record: Subscription, reader: str, seconds: float) -> None:
-        """See `ExclusiveReaders`. Raises `Aborted` when the catalog here names another reader, or none."""
+        """Grant the reader exclusive use in this chain.
+
+        Raises `Aborted` if the local catalog names another reader or none.
+        """
         hold = written_hold(self.publish.catalog, record.incarnation)
         if hold is None or hold.reader != reader:
             raise Aborted(f"The catalog does not say that {reader} reads {record.name} alone. Try again.")

@@ -54,7 +54,7 @@ class LinkState:
     committed_ns: int = 0
 
     def copy(self) -> "LinkState":
-        """The same, to be changed."""
+        """Return a copy that may be changed."""
         intervals = {source: Interval(i.chain, i.base, i.begin, i.end) for source, i in self.intervals.items()}
         return LinkState(
             self.name, self.source_topic, intervals, dict(self.finished), self.refused, list(self.skipped), self.rows,

@@ -115,7 +115,7 @@ class ChainPipelines:
         return {**self.reader.methods(), **self.writer.methods()}
 
     async def recover(self) -> None:
-        """See `Mounted`: homes have their records, decided epochs are finished."""
+        """Claim the home records and finish decided epochs."""
         keys = {*map(query_key, self.home.queries), *map(link_key, self.home.links)}
         self.home.elsewhere = await self._homes.claim(self._chain.number, keys)
         for key in sorted(self.home.elsewhere):
@@ -124,7 +124,7 @@ class ChainPipelines:
         self._recovered = True
 
     def opening(self, topic: int) -> None:
-        """See `Mounted`: cursors of the topic hold what comes in this chain from its first message on."""
+        """Create the topic's cursors in this chain before its first message, so that they hold all messages."""
         for name, limits in cursors_of(self._chain.forwarder.catalog, topic).items():
             self.reader.ensure(topic, name, limits)
 

@@ -166,7 +166,7 @@ class LogReader:
         return cursor
 
     def ensure(self, topic: int, name: str, limits: CursorLimits) -> None:
-        """See that a cursor is there, and counts as used now. One that is new has everything before it."""
+        """Create a cursor if it does not exist, and mark it as used. A new cursor starts at the beginning."""
         cursor = self.cursors.find(topic, name)
         if cursor is None:
             self._append(self.cursors.write(self.cursors.begin(topic, name, limits, {})))

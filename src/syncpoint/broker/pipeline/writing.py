@@ -233,7 +233,7 @@ class EpochWriter:
             self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), on_persisted)
 
     async def _written(self, dropped: Dropped) -> None:
-        """The same, and wait for it, and for all that was written before it: what is reported rests on that, too."""
+        """Write facts and wait until they, and everything written before, are persisted; answers depend on both."""
         self._write(dropped, lambda error: None)
         await persisted(self.publish)
 

@@ -34,7 +34,7 @@ class KeptConnection:
 
 
 class KeptConnections:
-    """See the module."""
+    """Keep connections to push endpoints for reuse."""
 
     def __init__(self, backend: httpcore.AsyncNetworkBackend) -> None:
         self._backend = backend

@@ -38,7 +38,10 @@ class PushFailed(Exception):
 
 
 class HttpSender:
-    """See the module. `tls`: which certificates are trusted; those of the system without."""
+    """POST pushes to endpoints that users named, and to no other address.
+
+    `tls`: trusted certificates; default: those of the system.
+    """
 
     def __init__(
         self,

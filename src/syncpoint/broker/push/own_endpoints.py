@@ -69,7 +69,7 @@ class OwnEndpoints:
         )
 
     def certain_url(self, url: str) -> bool:
-        """The same of a URL, or of HOST:PORT; what is neither is none."""
+        """Check whether a URL or HOST:PORT is certainly an own endpoint; False for malformed text."""
         try:
             parts = urlsplit(url if "://" in url else f"//{url}")
             host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme, 0)

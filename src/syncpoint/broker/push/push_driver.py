@@ -55,8 +55,10 @@ class PushState:
 
 
 class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
-    """See the module. `tokens`: None where nothing can be signed, then subscriptions that ask for tokens are not
-    pushed."""
+    """Run all push subscriptions of a process.
+
+    `tokens`: None if pushes cannot be signed; subscriptions that require tokens are then not pushed.
+    """
 
     feature = Feature.PUSH
 

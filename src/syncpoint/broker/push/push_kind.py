@@ -11,7 +11,7 @@ WAITING_MAX = 1_000  # lent and waiting for another message of their key
 
 
 class PushKind(ConsumerKind):
-    """See the module."""
+    """Batch messages for pushes."""
 
     counts_failures = True
 

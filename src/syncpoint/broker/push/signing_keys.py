@@ -55,7 +55,10 @@ def draw_key() -> RSAPrivateKey:
 
 
 class SigningKeys:
-    """See the module. `commit` changes the catalog, and returns once the change is durable."""
+    """Keep the keys that sign push tokens, and publish their documents.
+
+    `commit` changes the catalog, and returns once the change is durable.
+    """
 
     def __init__(
         self, catalog: Catalog, commit: Commit, clock: Clock, *, draw: Callable[[], RSAPrivateKey] = draw_key

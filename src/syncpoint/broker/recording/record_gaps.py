@@ -50,7 +50,7 @@ class RecordGap:
 
 
 def of_content(content: dict[str, Any]) -> RecordsMessage:
-    """The same, of a message's content."""
+    """Parse the content of a records message."""
     times = [int(record["at"]) for record in content["records"]]
     return RecordsMessage(
         content["writer"], int(content["number"]), int(content["lost"]), bool(content.get("ended", False)),

@@ -69,10 +69,11 @@ class TopicRecords:
 
 
 class Recorder:
-    """See the module. `writer`: names this life of this process among all. `on_noted()`: something waits; called once
-    until `due` is. `on_added(topic)`: a topic is recorded from now on. `refusal(topic)`: why its records may
-    not go to where they go, "" where they may. Of all topics, `records_published` and
-    `records_lost`, which no records topic took.
+    """Record deliveries and publish the records.
+
+    `writer`: identifies this run of this process. `on_noted()`: called once when records wait until `due`.
+    `on_added(topic)`: recording of a topic begins. `refusal(topic)`: the reason that its records must not be published,
+    or "". Counts `records_published` and `records_lost` over all topics.
     """
 
     def __init__(self, writer: str, time_ns: Callable[[], int]) -> None:
@@ -148,7 +149,7 @@ class Recorder:
                 topic.runs += len(part)
 
     def note_of(self, subscription: int, kind: str, source: int, runs: Callable[[], Runs], **more: int | str) -> None:
-        """The same, where a subscription says which topic it is; `runs` is asked where that is recorded."""
+        """Note records for a subscription's topic; `runs` is called only if the topic is recorded."""
         record = self._catalog.subscription_by_incarnation(subscription)
         if record is not None and record.topic_incarnation in self.topics:
             self.note(record.topic_incarnation, kind, source, runs(), record.name, **more)

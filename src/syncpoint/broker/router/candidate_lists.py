@@ -123,7 +123,7 @@ class _Usable(NamedTuple):
 
 
 class _ServingForwarders(NamedTuple):
-    """The same of subscribe forwarders."""
+    """Candidate subscribe forwarders, by region and overall."""
 
     by_region: dict[str, list[str]]
     last: list[str]

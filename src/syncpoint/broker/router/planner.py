@@ -65,7 +65,7 @@ class Changes(NamedTuple):
 
 
 class Planner:
-    """See the module."""
+    """Plan the assignment of topics and subscriptions to forwarders."""
 
     def __init__(self, settings: PlannerSettings | None = None) -> None:
         self.settings = settings or PlannerSettings()

@@ -20,7 +20,7 @@ _NEVER_NS = 1 << 63
 
 
 class Aging:
-    """See the module. `due`: when something runs out next, in seconds of the monotonic clock."""
+    """Track expiry of waiting messages. `due`: when the next message expires, in monotonic seconds."""
 
     def __init__(self, state: SharedState, letters: ExpiredLetters) -> None:
         self.due = math.inf

@@ -28,9 +28,11 @@ class ChainDirectory(Protocol):
 
 
 class ChainPeers:
-    """See the module. `connect(address, peer)` opens the way to a process, see `link.ServeLink`; `visitor` learns of
-    all peers. `registered`: the revision at which this process became a member, which orders its lives; None: it is not
-    one yet, and speaks to nobody.
+    """Connect a subscribe forwarder to the owners of chains.
+
+    `connect(address, peer)` opens a transport (`link.ServeLink`); `visitor` is notified of all peers. `registered`: the
+    revision at which this process became a member, which orders its incarnations; None: not yet a member, so no
+    connection is opened.
     """
 
     def __init__(

@@ -50,7 +50,9 @@ class Confirmation:
         self._answer_if_known()
 
     def lost(self, source: int) -> None:
-        """It is not, and will not be: by the publish side's word, or because it was never sent."""
+        """Note that acknowledgements of a source will not be persisted: the publish side refused them, or they were
+        never sent.
+        """
         self._lost.add(source)
         self.persisted(source)
 

@@ -22,8 +22,9 @@ EXPIRED = Reason("TTLExpiredException", "The message outlived its time to live."
 
 
 class ExpiredLetters:
-    """See the module. `attempts`: how often messages came back from a delivery; `drop(source, runs)` acknowledges on
-    the subscriber's behalf.
+    """Move expired messages to the dead-letter topic.
+
+    `attempts`: delivery attempts by message; `drop(source, runs)` acknowledges for the subscriber.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class ExpiredLetters:
         return record.options.dead_letter_rule_errors and record.dead_letter is not None
 
     def take(self, identity: Identity, reason: Reason) -> None:
-        """It is to be moved, unless it is lent; `go_on` does it."""
+        """Schedule a message to be moved by `go_on`, unless it is outstanding."""
         if identity not in self._moving and not self._state.table.is_outstanding(*identity):
             self._waiting[identity] = reason
 

@@ -21,7 +21,7 @@ KEY_RUN_MAX = 100  # messages of one key in one response
 
 
 class KeyReader:
-    """See the module."""
+    """Read messages in the order of their keys."""
 
     def __init__(
         self, state: SharedState, leases: LeaseManager, order: KeyOrder, reader: SourceReader, leasing: BatchLeasing

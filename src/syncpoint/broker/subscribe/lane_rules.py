@@ -71,8 +71,10 @@ Outcome = bytes | RuleFailure | bool
 
 
 class LaneRules(NamedTuple):
-    """Of one lane. `program`: which messages the kernel lends; `judge`: what has to be asked before, if anything;
-    `work`: the same for other processes."""
+    """Rules of one lane.
+
+    `program`: the kernel's filter; `judge`: an additional check, if any; `work`: that check for another process.
+    """
 
     program: bytes
     judge: Judge | None = None

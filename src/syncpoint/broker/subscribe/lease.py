@@ -99,8 +99,8 @@ class LeaseManager:
             self._record(_Record(source, runs, waiting, self.voids.get(source, 0)), urgent=confirmed is not None)
 
     def _lent_elsewhere(self, failed: Iterable[bytes]) -> dict[bytes, tuple[int, int]]:
-        """Of ids without a lease here, with source and offset: those lent by another process, one that has ended
-        perhaps, of which nobody knows here whether they were acknowledged before. What is lent here now was not.
+        """Return the source and offset of ids leased by another process, possibly ended; whether these messages were
+        acknowledged is unknown here. Messages leased here now were not.
         """
         found = {}
         for one in failed:
@@ -250,8 +250,10 @@ class LeaseManager:
             self._leave(record)
 
     def _leave(self, record: _Record) -> None:
-        """It is given up. Others who serve the subscription may learn of its seek or deletion later than we did, and
-        deliver until then what is not recorded: an exactly-once sender must not take it for acknowledged.
+        """Give up a lease.
+
+        Other forwarders may learn of a seek or deletion later and deliver until then; for an exactly-once subscription
+        the acknowledgement must fail.
         """
         once = self.state.record.exactly_once
         if self._heir is not None and not once and self._heir.generation == self.generation:

@@ -23,7 +23,7 @@ Leased = tuple[bytes, int, int, int]
 
 
 class BatchLeasing:
-    """See the module."""
+    """Lease batches of messages to pulls."""
 
     def __init__(self, state: SharedState, leases: LeaseManager, reader: SourceReader) -> None:
         self._state, self._leases, self._reader = state, leases, reader
@@ -55,7 +55,7 @@ class BatchLeasing:
         return response, at, count, nbytes
 
     def _note(self, batch: Batch, at: int, count: int, response: bytes, attempt: int) -> None:
-        """Of a batch's messages up to `at` those in `response` were given away."""
+        """Record which messages of a batch, up to `at`, were delivered in `response`."""
         if count == at - batch.begin:
             given: Runs = [(batch.begin, count)]
         else:

@@ -41,7 +41,7 @@ class ServeLink:
             self._stream.cancel()
 
     def close(self) -> None:
-        """See `peers.PeerTransport`. What was sent before still leaves if it can leave now."""
+        """Close the link. Messages already sent still leave if they can leave immediately."""
         self._serving.cancel()
 
     async def closed(self) -> None:

@@ -36,7 +36,7 @@ class OwnCopies:
         self._known: dict[int, tuple[int, int]] = {}  # by topic: as of which revision, and how many
 
     def of(self, catalog: Catalog, topic: int) -> int:
-        """Of a topic of that incarnation; counted again once the catalog has changed."""
+        """Count the service's copies of each message of a topic; recounted after each change of the catalog."""
         revision, found = self._known.get(topic, (-1, 0))
         if revision != catalog.revision:
             found = sum(map(made_by, catalog.subscriptions_of(topic)))
@@ -70,6 +70,8 @@ def share(attributes: Mapping[str, str], among: int) -> int | None:
 
 
 def share_of(message: bytes, among: int) -> int | None:
-    """See `share`, of a serialised PubsubMessage."""
+    """Compute `share` for a serialized PubsubMessage: how many further copies may be made of each of `among` copies;
+    None: no limit of its own; below 0: not even these.
+    """
     carried = FORWARD_COPIES.encode() in message
     return share(pubsub.PubsubMessage.FromString(message).attributes if carried else {}, among)

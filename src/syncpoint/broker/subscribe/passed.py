@@ -59,7 +59,7 @@ class PassedOver:
         return [one.run for one in due]
 
     def forget_source(self, source: int) -> None:
-        """It is read anew, by somebody else perhaps."""
+        """Forget a source that will be read again, possibly by another forwarder."""
         self._waiting = [one for one in self._waiting if one.run.source != source]
 
     def clear(self) -> None:

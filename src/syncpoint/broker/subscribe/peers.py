@@ -55,7 +55,10 @@ class _Asked(NamedTuple):
 
 
 class Peer:
-    """See the module. `connect(address, peer)` opens its transport; the driver calls `began`, `received` and `lost`."""
+    """One publish forwarder, as a subscribe forwarder sees it.
+
+    `connect(address, peer)` opens its transport; the driver calls `began`, `received` and `lost`.
+    """
 
     def __init__(
         self,

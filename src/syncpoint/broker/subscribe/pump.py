@@ -18,7 +18,7 @@ from syncpoint.broker.subscribe.source_reader import SourceReader
 
 
 class Pump:
-    """See the module."""
+    """Deliver messages to the consumers of a subscription."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ class RedeliveryReader:
         self.ready.clear()
 
     def put_back_of(self, source: int) -> None:
-        """The same for one source, from which nothing may be lent now."""
+        """Put back the messages of one source, from which leasing is suspended."""
         self._put_back([one for one in self.ready if one[0].source == source])
         self.forget(source)
 

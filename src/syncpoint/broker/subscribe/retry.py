@@ -61,7 +61,7 @@ class Redelivery:
             heapq.heappush(self._later, (at, source, offset))
 
     def discard(self, source: int, offset: int) -> None:
-        """It was acknowledged, or belongs to an ordering queue now."""
+        """Drop a message that was acknowledged, or moved to an ordering queue."""
         self.waiting.discard((source, offset))
         self.attempts.pop((source, offset), None)
 

@@ -30,7 +30,7 @@ _SIZE = struct.Struct("<I")
 
 
 class RuleBatches:
-    """See the module."""
+    """Evaluate rules on batches of messages."""
 
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         self._state, self._leases = state, leases

@@ -124,7 +124,7 @@ class ServedSubscriptions:
                 served.listener.on_sources(views, self.complete(served))
 
     def doubt_unowned(self, served: SubscriptionView, now: float) -> None:
-        """The same of chains whose owners do not know lately that they still are. They are asked again."""
+        """Doubt grants of chains whose owners have not confirmed ownership recently, and ask those owners again."""
         if not served.strict:
             return
         for peer in self.peers.by_address.values():

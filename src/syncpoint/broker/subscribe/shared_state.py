@@ -115,7 +115,7 @@ class SharedState:
             self.recorder.note(record.topic_incarnation, kind, source, runs, record.name, generation=generation, **more)
 
     def remove(self, consumer: Consumer) -> None:
-        """It takes no more."""
+        """Remove a consumer, which receives no more messages."""
         consumer.closed = True
         if consumer in self.consumers:
             self.consumers.remove(consumer)

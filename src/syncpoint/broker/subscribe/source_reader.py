@@ -27,7 +27,7 @@ Reply = Callable[[Sequence[Batch] | Exception], None]
 
 
 class SourceReader:
-    """See the module. `sources` says whose turn it is."""
+    """Read a subscription's sources in turn. `sources` chooses the next source."""
 
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         lanes = None if state.rules is None else tuple(state.rules)
@@ -121,9 +121,10 @@ class SourceReader:
             self.passed.answered(run, passed, self._state.now())
 
     def _resume(self, source: int, batches: Sequence[Batch]) -> list[Batch]:
-        """Of messages that came back before, to another forwarder perhaps: go on with their counts and rests. They take
-        the way of those that come back here; where keys are kept in order, once their turn has come. Rests are kept as
-        times of a wall clock, which may have been wrong: none is longer than the policy asks for after that count.
+        """Resume messages that were returned earlier, perhaps to another forwarder, with their attempts and pauses.
+
+        They take the path of returned messages here; with ordering, once their turn comes. Pauses are stored as
+        wall-clock times, which may have been wrong, so none is longer than the policy allows for its attempt.
         """
         now, redelivery, ordered = self._state.now(), self._leases.redelivery, self._leases.order is not None
         skips = [bytearray(one.skip or bytes((one.end - one.first_offset + 7) // 8)) for one in batches]

@@ -88,7 +88,7 @@ class GuardedSide:
 
 
 class _GuardedListener:
-    """See `GuardedSide`."""
+    """A listener whose failures are caught by `GuardedSide`."""
 
     def __init__(self, inner: Listener, guard: StepGuard, about: int) -> None:
         self._inner, self._guard, self._about = inner, guard, about

@@ -236,7 +236,10 @@ class SubscribeForwarder:
         delivered: bool = True,
         uses: bool = True,
     ) -> list[bytes]:
-        """See `LeaseManager.modify`. `uses`: see `join`."""
+        """Change the deadlines of leased messages, as `LeaseManager.modify`.
+
+        `uses`: whether this counts as use of the subscription.
+        """
         if uses:
             self._use(record)
         leases = self.delivery(record).leases
@@ -251,7 +254,10 @@ class SubscribeForwarder:
         reason: Reason,
         when_over: Callable[[Identity], WhenOver],
     ) -> tuple[list[Identity], list[bytes]]:
-        """See `LeaseManager.give_up`. Raises `FailedPrecondition` where nothing can be given up."""
+        """Dead-letter leased messages, as `LeaseManager.give_up`.
+
+        Raises `FailedPrecondition` without a dead-letter policy.
+        """
         if record.dead_letter is None:
             raise FailedPrecondition(f"{record.name} has no dead-letter policy: its messages can go nowhere.")
         if refusal := self.letter_refusal(record):

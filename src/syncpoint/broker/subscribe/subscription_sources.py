@@ -23,7 +23,7 @@ SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restar
 
 
 class SubscriptionSources:
-    """See the module. `read_on` asks for more of a cursor that wants it."""
+    """The sources of a subscription, with their cursors. `read_on` requests more messages for a cursor."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SubscriptionSources:
             self._resting.pop(key, None)
 
     def _cursor(self, view: SourceView, key: _Key) -> FetchCursor:
-        """Of rules' copies only the chain knows where the first one is."""
+        """Create a cursor. For copies made by rules, only the chain knows the place of the first copy."""
         begin = in_lane(key[1], 0) if self._ruled else view.begin
         return FetchCursor(view.source, begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain)
 

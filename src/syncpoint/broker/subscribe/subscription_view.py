@@ -15,7 +15,7 @@ PAST_MAX = 1000
 
 
 class SubscriptionView:
-    """See the module."""
+    """A subscription as its subscribe forwarder sees it."""
 
     def __init__(self, record: Subscription, listener: Listener) -> None:
         self.record, self.listener = record, listener

@@ -89,7 +89,7 @@ class SchemaGate:
     async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
         """Check a request against the topic's schema and mark its messages; another process checks a large request.
 
-        Raises `InvalidArgument`, or `Unavailable`.
+        Raises `InvalidArgument`, `NotFound` if the schema was deleted, or `Unavailable`.
         """
         bounds = topic.schema
         if bounds is None:

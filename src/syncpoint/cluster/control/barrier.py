@@ -95,8 +95,9 @@ class Barrier:
         return drained
 
     async def oldest_age_s(self, subscription: int, topic: int) -> float:
-        """Of the oldest message that is not acknowledged, 0 where all are. Raises `Unavailable` when an owner does not
-        report in time.
+        """Return the age of the oldest unacknowledged message in seconds, 0 if there is none.
+
+        Raises `Unavailable` if an owner does not answer in time.
         """
         found, unknown = await self._queries.chains(topic, subscription)
         if unknown:

@@ -38,8 +38,9 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Only `peek`, `acknowledge_seen`, `receipt` and what is about scheduled messages raise
-    `SyncpointError`.
+    """Query the processes that each know a part of an answer.
+
+    Only `peek`, `acknowledge_seen`, `receipt` and the methods for scheduled messages raise `SyncpointError`.
     """
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:

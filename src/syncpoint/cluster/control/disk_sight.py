@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class DiskSight:
-    """Of the process `me`. `wake`: called when the machine has something to do."""
+    """Watch which disks the process `me` can reach. `wake`: called when the state machine has work."""
 
     def __init__(
         self,

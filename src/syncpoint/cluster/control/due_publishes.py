@@ -24,7 +24,10 @@ FIRST_BATCH: Final = 1 << 62
 
 
 class DuePublishes:
-    """See the module. `assignments(topic)`: which chains share the keys of a topic; `sender`: of this process."""
+    """Publish due messages at the chain of their key.
+
+    `assignments(topic)`: the chains that share the topic's keys; `sender`: identifies this process.
+    """
 
     def __init__(
         self,

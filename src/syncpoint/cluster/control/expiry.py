@@ -80,7 +80,7 @@ class Expiry(Periodic):
         return len(gone)
 
     async def _forget_lanes(self) -> None:
-        """Of some subscriptions, others each time."""
+        """Forget empty lanes of some subscriptions, chosen anew on each run."""
         control = self._control
         ruled = (one for one in control.catalog.subscriptions() if one.options.lanes)
         having = [one.incarnation for one in ruled if stopped_lanes(one.options)]

@@ -117,7 +117,7 @@ class FailureDomains(NamedTuple):
 
 
 class ForeseenRisks(NamedTuple):
-    """Of each chain what each failure would do, what is lent by each process, and who did not say."""
+    """Effects of failures: by chain, messages leased by each process, and the processes that did not answer."""
 
     chains: Sequence[internal.ChainRisk]
     lent: Mapping[str, Sequence[internal.RiskSum]]

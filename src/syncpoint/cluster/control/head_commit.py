@@ -21,7 +21,7 @@ REFRESH_S = 2.0
 
 
 class HeadCommit:
-    """See the module."""
+    """Commit changes of a cluster's catalog to its metadata store."""
 
     staged = True
 
@@ -59,5 +59,5 @@ class HeadCommit:
         return await self._barrier.drained(record, self.catalog.revision)
 
     async def oldest_age_s(self, record: Subscription) -> float:
-        """Of all chains of the topic."""
+        """Return the oldest age over all chains of the topic, in seconds."""
         return await self._barrier.oldest_age_s(record.incarnation, record.topic_incarnation)

@@ -203,6 +203,6 @@ def _holder(found: KeyValue) -> Member | None:
 
 
 async def _give_back(lease: SharedLease) -> None:
-    """It is not needed; where nobody learns that, it is renewed no more and ends by itself."""
+    """Revoke an unneeded lease; if the store is unreachable, the lease expires unrenewed."""
     with contextlib.suppress(StoreError):
         await lease.revoke()

@@ -130,7 +130,7 @@ class OwnershipMachine:
             self._fenced.pop(chain, None)
 
     def open_failed(self, chain: int, now: float, *, fenced: bool) -> None:
-        """It could not be opened; `fenced`: because disks know a higher epoch."""
+        """Note that a chain could not be opened. `fenced`: disks know a higher epoch."""
         self._failed(chain, now, fenced)
         self._let_go(chain, self.held[chain])
 
@@ -171,7 +171,7 @@ class OwnershipMachine:
             held.confirming, held.written_at = False, revision
 
     def not_confirmed(self, chain: int, *, overtaken: bool) -> None:
-        """It could not be written; `overtaken`: because the epoch is higher now."""
+        """Note that ownership could not be written. `overtaken`: the epoch is higher now."""
         held = self.held.get(chain)
         if held is not None:
             held.confirming = False

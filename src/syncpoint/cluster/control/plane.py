@@ -75,12 +75,12 @@ class Commit(Protocol):
         ...
 
     async def oldest_age_s(self, record: Subscription) -> float:
-        """Of the oldest message that a subscription has not acknowledged, 0 where it has all."""
+        """Return the age of a subscription's oldest unacknowledged message in seconds, 0 if there is none."""
         ...
 
 
 class ControlPlane:
-    """See the module."""
+    """Create, change and delete catalog resources."""
 
     def __init__(self, commits: Commit, clock: Clock, random: Random) -> None:
         self.commits, self.clock, self.random = commits, clock, random
@@ -162,8 +162,9 @@ class ControlPlane:
             self._note(record)
 
     async def oldest_age_s(self, record: Subscription) -> float:
-        """Of the oldest message that a subscription has not acknowledged, 0 where it has all. Raises `Unavailable` when
-        that cannot be found out in time.
+        """Return the age of a subscription's oldest unacknowledged message in seconds, 0 if there is none.
+
+        Raises `Unavailable` if it cannot be determined in time.
         """
         return await self.commits.oldest_age_s(record)
 

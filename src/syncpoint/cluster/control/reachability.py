@@ -23,7 +23,7 @@ Ping = Callable[[str], Awaitable[Reach]]
 
 
 class DiskReachability:
-    """See the module. `now`: the monotonic clock."""
+    """Track which disks are reachable from here. `now`: the monotonic clock."""
 
     def __init__(self, view: ClusterView, ping: Ping, now: Callable[[], float]) -> None:
         self._view, self._ping, self._now = view, ping, now
@@ -46,7 +46,7 @@ class DiskReachability:
         return _enough(record, [self._seen.get(place.process, since) >= since for place in record.places])
 
     async def could_serve(self, record: ChainRecord) -> bool:
-        """The same, checked now."""
+        """Check now whether enough disks of a chain are reachable."""
 
         async def there(name: str) -> bool:
             member = self._view.members.get(name)

@@ -30,7 +30,7 @@ class LogCatalog:
         self.on_change: list[Callable[[CatalogChange], None]] = []
 
     async def at(self, revision: int) -> None:
-        """It is there."""
+        """Return immediately: the log's catalog is always current."""
 
 
 class NobodyAsks:

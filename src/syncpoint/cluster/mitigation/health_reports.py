@@ -34,7 +34,7 @@ class HealthReport:
 
     @property
     def failing_share(self) -> float:
-        """Of its calls."""
+        """Return the share of calls that failed."""
         return self.failed / self.ended if self.ended else 0.0
 
 

@@ -49,7 +49,7 @@ def not_audited(action: str, process: str, done: bool, why: str) -> None:
 
 
 class MitigationDriver:
-    """See the module. `leads`: whether this router is the one that acts."""
+    """Apply the decisions of mitigation. `leads`: whether this router is the acting one."""
 
     def __init__(
         self,

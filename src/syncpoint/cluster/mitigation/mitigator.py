@@ -58,7 +58,10 @@ class MitigationSettings:
 
 
 class Mitigator:
-    """See the module. `health`: by process, of those that live; `zones`: which processes each zone has had."""
+    """Decide which unhealthy processes to drain.
+
+    `health`: by live process; `zones`: the processes that each zone has had.
+    """
 
     def __init__(self, settings: MitigationSettings) -> None:
         self._settings = settings

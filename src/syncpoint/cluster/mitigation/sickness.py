@@ -72,7 +72,7 @@ class ProcessHealth:
             self._begin(now)
 
     def begin_sick(self, now: float) -> None:
-        """It was drained for sickness: its probation begins now, unless it has begun."""
+        """Start probation of a process that was drained for sickness, unless probation has begun."""
         if self._sick_until is None:
             self._begin(now)
 

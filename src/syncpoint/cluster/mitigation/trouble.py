@@ -36,7 +36,10 @@ class TroubleCause(StrEnum):
 
 
 class Trouble(NamedTuple):
-    """Of one look. `size`: by how much, in the unit of the cause: seconds, or the share of calls."""
+    """A cause of trouble found in one look.
+
+    `size`: the deviation, in seconds or as a share of calls, depending on the cause.
+    """
 
     cause: TroubleCause
     size: float

@@ -22,7 +22,7 @@ ABSENT_S: Final = 600.0
 
 
 class KnownZones:
-    """See the module."""
+    """Remember the processes of each zone."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, BudgetedProcess]] = {}  # by zone and name

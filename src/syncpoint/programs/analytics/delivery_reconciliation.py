@@ -75,8 +75,10 @@ class SubscriptionDeliveries:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReconciliation:
-    """Of a topic. Messages: `stored` in its log, `recorded` as persisted or found there; `gone`: recorded, and older
-    than the topic keeps messages. `unknown`: what would be anomalies if no record were missing.
+    """Result of checking a topic's log against its delivery records.
+
+    Numbers of messages: `stored` in the log, `recorded` as persisted or found there, `gone` (recorded, and past the
+    topic's retention). `unknown`: possible anomalies that missing records may explain.
     """
 
     topic: str

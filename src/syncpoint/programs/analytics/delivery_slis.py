@@ -25,10 +25,11 @@ PARTS: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class DeliverySli:
-    """Of the messages of one day, in UTC, that a subscription got; of all of the topic, where `subscription` is "".
-    Milliseconds are from the publish to the first delivery (to where it was persisted). `within`: the share of messages
-    that took no longer than the target. `again`: those that were delivered more than once; `acknowledged_ms`: the
-    median from the first delivery to the acknowledgement.
+    """Delivery latencies of one subscription on one day in UTC; of the topic itself, if `subscription` is "".
+
+    Milliseconds run from the publish to the first delivery (for the topic, until the message is persisted). `within`:
+    the share of messages within the target. `again`: messages delivered more than once; `acknowledged_ms`: the median
+    from the first delivery to the acknowledgement.
     """
 
     day: str
@@ -47,7 +48,7 @@ class DeliverySli:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySlis:
-    """Of a topic. `target_ms`: what `within` is about."""
+    """Delivery latencies of a topic. `target_ms`: the target of `within`."""
 
     topic: str
     target_ms: float

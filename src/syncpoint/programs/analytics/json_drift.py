@@ -43,7 +43,7 @@ class JsonField:
 
 @dataclass(frozen=True, slots=True)
 class JsonDrift:
-    """Of a sample: how many messages are JSON objects, and their fields, the most frequent first."""
+    """Fields of JSON payloads in a sample, most frequent first, with the number of messages that are JSON objects."""
 
     sampled: int
     objects: int
@@ -52,7 +52,7 @@ class JsonDrift:
 
 
 def json_drift(sample: Iterable[tuple[int, bytes]]) -> JsonDrift:
-    """Of messages as (publish time in nanoseconds, data)."""
+    """Profile the JSON fields of messages given as (publish time in nanoseconds, data)."""
     found: dict[str, JsonField] = {}
     beyond: set[str] = set()
     times: list[int] = []

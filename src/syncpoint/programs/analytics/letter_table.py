@@ -68,7 +68,10 @@ class LetterDescription:
 
 @dataclass(frozen=True, slots=True)
 class LetterTable:
-    """Of a dead-letter topic. `columns`, `rows`: what SQL has answered, the first rows; `more`: there are others."""
+    """Summary of a dead-letter topic.
+
+    `columns`, `rows`: the first rows of the SQL result; `more`: there are further rows.
+    """
 
     topic: str
     letters: int

@@ -47,9 +47,11 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Of one flow. Messages: `expected` by what the source stores, of those that the flow has committed, or that the
-    target has by a backfill; `right` at the target; `waiting` for the flow; `gone_at_target` and `gone_at_source`:
-    copied, and stored on one side alone by now, so that nothing can be said of them; `skipped` over accepted gaps.
+    """Result of checking one flow.
+
+    Numbers of messages: `expected` at the target, from stored messages that the flow committed or a backfill copied;
+    `right` at the target; `waiting` for the flow; `gone_at_target` and `gone_at_source`: copied, and now stored on one
+    side only, so not comparable; `skipped` over accepted gaps.
     """
 
     flow: str
@@ -196,12 +198,10 @@ def _any(conditions: Iterable[Column]) -> Column:
 
 
 def _judged(servers: Servers, flow: Flow, link: Any) -> dict[str, list[Any]]:
-    """Of what was committed, by topic of the target: the ranges of the source whose copies that cannot have deleted
-    since.
+    """Return, by target topic, the committed ranges of the source whose copies cannot have been deleted since.
 
-    The target maps offsets for as long as it stores the copies, and stores those of one source in their order: behind
-    the lowest offset that is mapped into a topic, what is not mapped was never stored there. A link that has stored
-    nothing maps nothing.
+    The target maps offsets while it stores the copies, and stores copies of one source in order: above the lowest
+    mapped offset of a topic, an unmapped offset was never stored there. A link that has stored nothing maps nothing.
     """
     topics = _topics(flow)
     found: dict[str, list[Any]] = {topic: [] for topic in topics}

@@ -53,7 +53,7 @@ class RuleCopy:
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """Of one rule: messages selected, those its filter or action fails at, and some of the copies."""
+    """Result of one rule: messages selected, messages that its filter or action failed for, and sample copies."""
 
     name: str
     sql: str

@@ -92,7 +92,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class TopicProfile:
-    """Of the messages of a topic that are stored, or of those since a time. Times are UTC."""
+    """Profile of the stored messages of a topic, optionally since a time. Times are UTC."""
 
     topic: str
     messages: int

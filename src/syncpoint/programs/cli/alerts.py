@@ -121,7 +121,7 @@ def unsilence(settings: Settings, silence_name: str) -> None:
 
 
 def seconds(duration: str) -> float:
-    """Of a time such as 30m. Raises `click.UsageError`."""
+    """Parse a time such as 30m into seconds. Raises `click.UsageError`."""
     found = re.fullmatch(r"([0-9]+)([smhd])", duration)
     if found is None:
         raise click.UsageError(f"--for {duration}: give a time such as 30m, 4h or 2d.")

@@ -61,8 +61,9 @@ class Redrive:
             self._pause(answer.redriven, more=more)
 
     def mapped(self, command: str) -> Iterator[Any]:
-        """The same, with the data of each letter given to a command, and what it prints published. Raises
-        `click.UsageError` for a command that is none, and `SyncpointError`.
+        """Redrive letters with their data replaced by the output of a command, which gets the data on standard input.
+
+        Raises `click.UsageError` for an invalid command, and `SyncpointError`.
         """
         from syncpoint.wire.protobuf.messages import admin
 

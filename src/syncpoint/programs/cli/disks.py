@@ -89,7 +89,7 @@ def gigabytes(count: int) -> str:
 
 
 def _position(disk: Any) -> str:
-    """Of a cluster's disk: of each chain on it."""
+    """Format the position of a disk; on a cluster's disk, of each chain."""
     if not disk.chains:
         return f"{disk.position:,}"
     each = (f"{one.position:,}" if one.HasField("position") else "unknown" for one in disk.chains)
@@ -97,7 +97,7 @@ def _position(disk: Any) -> str:
 
 
 def _incarnation(disk: Any) -> str:
-    """Of a cluster's disk: what each chain on it has drawn there."""
+    """Format the incarnation of a disk; on a cluster's disk, of each chain."""
     if not disk.chains:
         return str(disk.incarnation[:8])
     return ", ".join(f"chain {one.chain}: {one.incarnation[:8] or 'unknown'}" for one in disk.chains)

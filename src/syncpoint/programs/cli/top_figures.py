@@ -70,7 +70,7 @@ class TopFigures:
     silent: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the figures for JSON output."""
         panels = {
             panel.name: [
                 dict(zip((one.key for one in panel.columns), map(_plain, row), strict=True)) for row in panel.rows

@@ -121,7 +121,7 @@ class Movement:
         return largest
 
     def labels(self, name: str) -> Sequence[Labels]:
-        """Of all samples of the later reading."""
+        """Return the labels of all samples of the later reading."""
         return [labels for labels, _ in self._after.samples.get(name, ())]
 
     def growth(self, name: str, *by: str, **within: str) -> dict[Row, float]:
@@ -139,7 +139,7 @@ class Movement:
         return {row: grown / self.seconds for row, grown in self.growth(name, *by, **within).items()}
 
     def rate(self, name: str, **within: str) -> float:
-        """The same, of all together."""
+        """Return the total rate per second."""
         return self.rates(name, **within).get((), 0.0)
 
     def shares(self, name: str, share: float, *by: str, **within: str) -> dict[Row, float]:
@@ -152,7 +152,7 @@ class Movement:
         return {row: value for row, value in found.items() if not math.isnan(value)}
 
     def share(self, name: str, share: float, **within: str) -> float | None:
-        """The same, of all together."""
+        """Return the quantile over all series, or None without observations."""
         return self.shares(name, share, **within).get(())
 
     @staticmethod

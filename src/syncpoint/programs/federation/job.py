@@ -63,7 +63,7 @@ class _Running:
 
 
 class FederationJob:
-    """See the module."""
+    """Run a federation's flows on Spark."""
 
     def __init__(
         self, federation: Federation, links: Sequence[FederationLink], spark: SparkSession, state: StateFolder

@@ -76,7 +76,9 @@ class Manifest:
         return ends
 
     def reached(self) -> dict[int, int]:
-        """The same without the sources that a later one of their chain, or of a later epoch, has followed."""
+        """Return the positions by source, without sources that were replaced by a later one of their chain or of a
+        later epoch.
+        """
         places = {one.source: (one.epoch, one.chain) for part in self.parts for one in part.stretches}
         newest: dict[tuple[int, int], int] = {}
         for source, place in places.items():
@@ -136,7 +138,7 @@ def verify(folder: Path, manifest: Manifest, on_part: Callable[[ArchivePart], An
 
 
 def verify_part(folder: Path, part: ArchivePart) -> None:
-    """The same for one part."""
+    """Check the files of one part. Raises `FailedPrecondition`."""
     for file in part.files:
         path = folder / file.path
         if not path.exists():

@@ -150,7 +150,7 @@ class Servers:
             raise error
 
     def ensure_targets(self, flows: Sequence[Flow]) -> dict[str, SyncpointError]:
-        """The same for many, with one list of topics for each project; what failed, by flow."""
+        """Create missing target topics of many flows, listing topics once per project; returns failures by flow."""
         known: dict[tuple[str, str], set[str]] = {}
         failed: dict[str, SyncpointError] = {}
         for flow in flows:

@@ -84,7 +84,7 @@ def _point(link: Path, there: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """The same for a file."""
+    """Write a file atomically, unless it already has this text."""
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
     temporary = file.with_name(f".{file.name}.{os.getpid()}")

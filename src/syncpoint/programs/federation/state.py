@@ -58,7 +58,7 @@ class SupervisorState:
 
 
 class StateFolder:
-    """See the module."""
+    """Access the state folder of a federation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -46,10 +46,10 @@ class ReadBack:
 
 @dataclass
 class ProbeHistory:
-    """See the module. `failure`: what ended the run; empty for one that went to its end.
+    """Events of one run of a prober.
 
-    `paths`: where each message has to arrive. `again`: how often one has to be delivered, of the messages that are
-    delivered more than once. `copies`: what arrives has ids of its own, for it is a copy.
+    `failure`: the error that ended the run, "" if it completed. `paths`: the expected arrivals of each message.
+    `again`: the required deliveries of messages that are redelivered. `copies`: arriving messages have their own ids.
     """
 
     run: str
@@ -77,7 +77,9 @@ class ProbeHistory:
         return next((one.sent_at for one in self.sent if one.number == number), None)
 
     def missing(self, numbers: Iterable[int] | None = None, path: str | None = None, times: int = 1) -> set[int]:
-        """Of these messages (None: all sent), those that have not come so often, at a path or (None) at every one."""
+        """Return those messages (None: all sent) that arrived fewer than `times` times, at a path or (None) at any
+        path.
+        """
         wanted = {one.number for one in self.sent} if numbers is None else set(numbers)
         found: set[int] = set()
         for where in self.paths if path is None else (path,):

@@ -66,7 +66,7 @@ class ProbeSurroundings:
 
 
 class ProbeRun:
-    """See the module. `endpoint`: the one this run is about."""
+    """Run one prober at one endpoint. `endpoint`: the one this run is about."""
 
     def __init__(
         self, spec: ProberSpec, endpoint: ProbedEndpoint, around: ProbeSurroundings, names: ProbeNames

@@ -46,7 +46,7 @@ class BoardEntry:
 
 
 class ProberBoard:
-    """See the module. Used from one thread; `as_dict` and `samples` make values of their own."""
+    """Results of all probers at all endpoints. Used from one thread; `as_dict` and `samples` return copies."""
 
     def __init__(self, probers: Sequence[ProberSpec], endpoints: Sequence[str], patience: float = 1.0) -> None:
         self.entries = {(one.name, place): BoardEntry(one.name, place) for one in probers for place in endpoints}

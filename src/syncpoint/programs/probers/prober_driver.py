@@ -34,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class ProberDriver:
-    """See the module. `on_change` is called after each run; `instance`: six hexadecimal digits of this program."""
+    """Run probers periodically.
+
+    `on_change` is called after each run; `instance`: six hexadecimal digits that identify this program.
+    """
 
     def __init__(
         self,

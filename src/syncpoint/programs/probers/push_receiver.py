@@ -24,7 +24,7 @@ OnPush = Callable[[Any, str], None]
 
 
 class PushReceiver:
-    """See the module. `url`: how servers reach it, without the last part of the path; empty: at the port itself."""
+    """Receive the pushes of prober P7. `url`: the base URL for servers; "": the port itself."""
 
     def __init__(self, host: str, port: int, url: str = "") -> None:
         """Raises `OSError`."""

@@ -81,7 +81,7 @@ def corrupted(counted: ProcessCounters) -> list[str]:
 
 
 def lacking(roles: frozenset[str], who: str, counted: ProcessCounters, limits: Thresholds) -> list[str]:
-    """Of what these processes have not done enough to be judged, as sentences."""
+    """List, as sentences, roles for which these processes have done too little work to be judged."""
     found = []
     for role, what in EVIDENCE.items():
         done = evidence(role, counted)
@@ -164,7 +164,7 @@ def _redelivering(released: ProcessCounters, others: ProcessCounters, limits: Th
 
 
 def burn_rate(counted: ProcessCounters, limits: Thresholds) -> tuple[float, float]:
-    """Of clients' calls: the rate at which the budget of errors is used up, and the least that is certain."""
+    """Return the burn rate of clients' calls, and its certain lower bound."""
     calls = [one for (listener, _), one in counted.methods.items() if listener == CLIENTS]
     failed, of = sum(errors(one) for one in calls), sum(one.calls for one in calls)
     budget = 1 - limits.availability
@@ -194,7 +194,7 @@ def figures(released: ProcessCounters, others: ProcessCounters | None) -> dict[s
 
 
 def shares(roles: Mapping[str, ProcessCounters], all_of: Mapping[str, ProcessCounters]) -> dict[str, float]:
-    """Of the work of each role, the share that processes with the release did; roles that did nothing are left out."""
+    """Return the share of each role's work done by processes with the release; idle roles are omitted."""
     found = {}
     for role, mine in roles.items():
         total = evidence(role, all_of[role])

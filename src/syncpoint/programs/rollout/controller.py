@@ -30,7 +30,7 @@ SOON_S: Final = 1.0
 
 
 class Operated(Protocol):
-    """See `OperatedEnvironment`."""
+    """The environment that a controller operates."""
 
     async def look(self) -> tuple[Reports, list[str]]: ...
 
@@ -45,7 +45,7 @@ def plan_of(manifest: RolloutManifest) -> RolloutPlan:
 
 
 def digest_of(plan: RolloutPlan) -> str:
-    """Of all that a rollout is made of: another digest, another rollout."""
+    """Hash everything that defines a rollout; a different digest means a different rollout."""
     files = {name: fleet.source for name, fleet in plan.fleets.items()}
     text = json.dumps([asdict(plan.manifest), files], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -64,7 +64,7 @@ class MethodCounts:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounters:
-    """Of one process, or of several together. `started`: when the process began; 0.0 of several."""
+    """Counters of one or several processes. `started`: start time of the process; 0.0 for several."""
 
     started: float = 0.0
     methods: Mapping[Method, MethodCounts] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class Fleet:
 
     @property
     def source(self) -> str:
-        """Of the environment's own file."""
+        """Return the text of the environment's own file."""
         return source_of(self._data)
 
     def of_role(self, role: str) -> list[str]:

@@ -24,7 +24,7 @@ class ProcessReport:
 
     @staticmethod
     def of(status: Mapping[str, Any]) -> ProcessReport:
-        """Of its status. A version that does not report its settings has none here."""
+        """Parse a process's status. Versions that do not report settings have none here."""
         return ProcessReport(
             str(status["name"]),
             tuple(status["roles"]),

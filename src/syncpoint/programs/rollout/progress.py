@@ -73,7 +73,10 @@ class RolloutState:
 
     @staticmethod
     def decode(found: Mapping[str, Any]) -> RolloutState:
-        """Of `encode`. Keys that a later version added are left out. Raises `TypeError`, `KeyError`, `ValueError`."""
+        """Parse the result of `encode`, ignoring keys of later versions.
+
+        Raises `TypeError`, `KeyError`, `ValueError`.
+        """
         known = {key: found[key] for key in RolloutState.__dataclass_fields__ if key in found}
         restarting = known.get("restarting")
         known["restarting"] = None if restarting is None else RestartedProcess(**restarting)

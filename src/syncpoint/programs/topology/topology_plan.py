@@ -352,7 +352,7 @@ def _given(message: Any, fields: Iterable[str]) -> tuple[FieldDifference, ...]:
 
 
 def _different(wanted: Any, known: Any, fields: Iterable[str]) -> tuple[FieldDifference, ...]:
-    """Of the fields that are given, those that are not so."""
+    """Return the given fields whose current values differ."""
     return tuple(
         FieldDifference(name, _value(known, name), _value(wanted, name))
         for name in fields

@@ -97,7 +97,7 @@ class KafkaFolder:
 
 
 class KafkaBroker:
-    """See the module."""
+    """Run one Kafka broker (KRaft, no ZooKeeper) in a child process on loopback."""
 
     def __init__(
         self, folder: Path, jars: list[Path], *, partitions: int = 1, more: Mapping[str, object] | None = None
@@ -113,7 +113,7 @@ class KafkaBroker:
 
     @property
     def secure_address(self) -> str:
-        """The same over TLS, for accounts."""
+        """Return the TLS address, for accounts."""
         return self._folder.secure_address
 
     def start(self) -> Self:

@@ -69,7 +69,7 @@ def produce(address: str, records: Iterable[KafkaRecord]) -> list[tuple[int, int
 def produce_in_transaction(
     address: str, records: Iterable[KafkaRecord], *, committed: bool = True
 ) -> list[tuple[int, int]]:
-    """The same in one transaction, which is committed or aborted."""
+    """Produce records in one transaction, which is committed or aborted; returns their (partition, offset)."""
     producer = KafkaProducer(bootstrap_servers=address, linger_ms=5, transactional_id="writer")
     try:
         producer.init_transactions()

@@ -30,7 +30,10 @@ _OF_BATCHES = (FactKind.BATCHES, FactKind.FIRED, ExtensionNumber.JUDGED_BATCHES)
 
 
 class FactsInFront:
-    """Of the log with this counter. `numbered`: every message was published by a numbered batch or waited before."""
+    """Check that facts precede their messages in the log with this counter.
+
+    `numbered`: every message was published by a numbered batch or was scheduled.
+    """
 
     def __init__(self, log_counter: int, *, numbered: bool = False) -> None:
         self._log, self._numbered = log_counter, numbered

@@ -169,7 +169,7 @@ class ForwarderHarness:
         self.quiesce()
 
     def take_snapshot(self, number: int = 9, name: str = "projects/p/snapshots/n", expire_ns: int = 1 << 62) -> None:
-        """Of what the subscription has not acknowledged now."""
+        """Create a snapshot of the subscription's unacknowledged messages."""
         subscription = self.record.incarnation
         self.commit(CatalogChange.put(Snapshot(number, name, 1, TOPIC, expire_ns=expire_ns, subscription=subscription)))
 

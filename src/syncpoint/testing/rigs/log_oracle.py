@@ -94,7 +94,7 @@ class Oracle:
                     yield one.source, pa.ipc.read_record_batch(pa.py_buffer(frame.batch), SCHEMA)
 
     def log(self, topic: str) -> list[Message]:
-        """The same, message by message."""
+        """Return a topic's log message by message."""
         return [
             Message(
                 row["message_id"],

@@ -21,7 +21,7 @@ from syncpoint.log.storage.recovery.trim import CollectReport, Live, More
 
 
 class StoreInMemory:
-    """See the module."""
+    """A log in memory."""
 
     def __init__(self, entries: Sequence[Entry] = (), log_counter: int = 1) -> None:
         self.universe = UNIVERSE_MIN

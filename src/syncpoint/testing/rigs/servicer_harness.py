@@ -51,7 +51,7 @@ class ServicerHarness(ForwarderHarness):
     """A node's servicers over the harness of the forwarders; one topic and one subscription exist."""
 
     def compiler(self, text: str) -> bytes:
-        """Of schemas in Protocol Buffers."""
+        """Compile a schema in Protocol Buffers."""
         return compile_proto(text)
 
     def __init__(self, clock: ManualClock, **options: Any) -> None:

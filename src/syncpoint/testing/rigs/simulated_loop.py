@@ -35,7 +35,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """See the module."""
+    """An event loop whose time advances only when no other work is left."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

@@ -25,7 +25,7 @@ class Accident(MemoryError):
 
 
 class Accidents:
-    """Of one process. While `armed` is above 0, the next steps fail, each at a call of the seed's choosing."""
+    """Faults of one process. While `armed` is above 0, the next steps fail, each at a call chosen by the seed."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

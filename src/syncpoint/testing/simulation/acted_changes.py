@@ -26,7 +26,7 @@ CHANGED = "projects/p/subscriptions/plain"
 
 @dataclass
 class ActedChanges:
-    """See the module."""
+    """Change a topic and a subscription, and check every chain after each successful change."""
 
     sim: SimulatedCluster
     seed: int

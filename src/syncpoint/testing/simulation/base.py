@@ -37,7 +37,7 @@ class Moments:
 
 
 class Simulation:
-    """See the module. `trace(text)` is called for everything that happens."""
+    """Base of all simulations. `trace(text)` is called for every event."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
         self.loop, self.clock, self._trace = loop, clock, trace

@@ -62,7 +62,7 @@ def run_chains(
 
 
 class ChainsRun(SimRun[SimulatedChains]):
-    """See the module."""
+    """Run one seed of the small simulation."""
 
     def __init__(self, sim: SimulatedChains, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 5 + 1))

@@ -57,8 +57,10 @@ class ConsumerSeek:
 
 @dataclass
 class ClientAnswer:
-    """Of a client to one copy that it was lent. `life`: of its stream and of the server; `ended`: when that was
-    confirmed."""
+    """A client's answer to one leased copy.
+
+    `life`: the lives of its stream and of the server; `ended`: when the answer was confirmed.
+    """
 
     copy: Copy
     lent: int
@@ -70,8 +72,11 @@ class ClientAnswer:
 
 @dataclass
 class Consumed:
-    """See the module. `life`: which life of the server this is; `exported`: (message, attributes) of all rows in
-    files under a prefix; `one_clock`: there is one wall clock, which nobody sets."""
+    """Check one subscription against its recipients.
+
+    `life`: which life of the server this is; `exported`: (message, attributes) of all rows in files under a prefix;
+    `one_clock`: there is one wall clock, which nobody sets.
+    """
 
     sim: ApiClients
     kind: str

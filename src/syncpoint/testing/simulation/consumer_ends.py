@@ -29,7 +29,10 @@ ENDS = ("push", "forward", "bucket")
 
 @dataclass
 class ConsumerEnds:
-    """See the module. `pushed` gets the body of each push that an endpoint took, or may have taken."""
+    """Simulate the targets of a node's inner consumers.
+
+    `pushed` gets the body of each push that an endpoint took, or may have taken.
+    """
 
     sim: Simulation
     folder: Path

@@ -96,7 +96,7 @@ class ConsumingNode(SimulatedNode):
 
 
 class ConsumerFaults(PipelineFaults):
-    """Of a node and its disks, and the loss of its data folder."""
+    """Inject faults of a node and its disks, including loss of its data folder."""
 
     def __init__(self, sim: ConsumingNode, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(sim, seed, kinds or ("crash",))
@@ -127,7 +127,10 @@ class ConsumerFaults(PipelineFaults):
 
 
 class ConsumerRun(SimRun[ConsumingNode]):
-    """See the module. `full`: turns are given more than an entry holds; `keys`: of each client that publishes."""
+    """Run one seed of a node with inner consumers.
+
+    `full`: turns are given more than an entry holds; `keys`: of each client that publishes.
+    """
 
     look_s = 0.5
 

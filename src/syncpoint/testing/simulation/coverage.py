@@ -11,7 +11,7 @@ from collections import Counter
 
 
 class Coverage:
-    """Of one seed."""
+    """Count the events of one seed."""
 
     def __init__(self) -> None:
         self.happened: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from syncpoint.testing.simulation.simulated_disks import DiskFarm
 
 
 class Deletions:
-    """Of one chain in one life of its owner."""
+    """Watch deletions of one chain during one life of its owner."""
 
     def __init__(self, coverage: Coverage, farm: DiskFarm, records: Mapping[int, ChainRecord], chain: Chain) -> None:
         self._coverage, self._farm, self._records = coverage, farm, records

@@ -152,8 +152,10 @@ class DiskFaults:
         return lambda: forget(server.slow, disk)
 
     def _disk_lies(self) -> Heal | None:
-        """It says it has synced and has not; then its machine loses power. Not before the others are whole: a disk that
-        was given up while this one lied, for being slow perhaps, is a member lost until it is back under its new name.
+        """Let a disk report a sync that did not happen, then cut its machine's power.
+
+        Waits until the other disks are whole: a disk given up while this one lied counts as lost until it returns under
+        its new name.
         """
         found = self._doomed()
         if found is None:

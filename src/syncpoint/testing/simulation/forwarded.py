@@ -73,7 +73,7 @@ class Arrived(NamedTuple):
 
 @dataclass
 class Forwarded:
-    """See the module."""
+    """Check forwarding subscriptions in a cluster."""
 
     sim: ApiClients
     seed: int

@@ -51,7 +51,7 @@ def forget(among: dict[str, Any], name: str) -> None:
 
 
 def disk_full(server: SimDiskServer, disk: str) -> Heal:
-    """It has next to no room."""
+    """Leave a disk with almost no free space."""
     server.files.capacity[f"/{disk}"] = FULL_BYTES
     return lambda: forget(server.files.capacity, f"/{disk}")
 

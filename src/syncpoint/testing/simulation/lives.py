@@ -29,8 +29,10 @@ EMPTY_S = 8.0  # how long it may take until nothing is stored of a topic that ev
 
 
 class Lives:
-    """Of one seed. `slow`: how much longer than usual it lasts; then less happens a second. `sane`: no clock is far
-    off, so that times say what was published before what.
+    """The clients and events of one seed.
+
+    `slow`: factor by which the run lasts longer, with fewer events per second. `sane`: no clock is far off, so that
+    times order the publishes.
     """
 
     def __init__(self, sim: SimulatedChains, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:

@@ -34,9 +34,11 @@ REFUSING, LETTERS, RETURNED = "refusing", "dead-letters", "returned"
 
 @dataclass
 class MovedLetters:
-    """See the module. `stored`: what of each letter is stored where it was redriven to, by the message that became it;
-    `letters`: which letters it became; `names`: what is stored of one letter in one generation of its subscription;
-    `generations`: the newest in which one was redriven.
+    """Redrive dead letters while their subscription is moved back, and check the outcome.
+
+    `stored`: what of each letter is stored where it was redriven to, by the message that became it; `letters`: which
+    letters it became; `names`: what is stored of one letter in one generation of its subscription; `generations`: the
+    newest in which one was redriven.
     """
 
     sim: ApiClients

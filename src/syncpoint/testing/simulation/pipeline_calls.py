@@ -39,7 +39,7 @@ class PipelineCalls:
         return method.response.FromString(await self.sim.call(method, request, 2.0))
 
     async def patiently(self, method: methods.Method, request: Any) -> Any:
-        """The same, again while the node is away."""
+        """Call a method, and retry while the node is unreachable."""
         end = self.sim.loop.time() + self.patience_s
         while True:
             try:

@@ -54,7 +54,7 @@ def _draw(random: SeededRandom) -> PipelineShape:
 
 
 class SimulatedPipelineCluster(SimulatedCluster, SimulatedJobs):
-    """See the module. Each disk is a cluster of its own."""
+    """Simulate a cluster that serves pipelines. Each disk is a cluster of its own."""
 
     def __init__(
         self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None
@@ -128,7 +128,7 @@ class JobFaults(ClusterFaults):
 
 
 class ClusterPipelineRun(JobsRun[SimulatedPipelineCluster]):
-    """See the module."""
+    """Run one seed of a cluster that serves pipelines."""
 
     patience_s = 8.0
     drain_s, quiesce_s, last_s = 90.0, 40.0, 90.0

@@ -18,7 +18,7 @@ PADDING = b"." * 60
 
 
 class SourcePlace(NamedTuple):
-    """Of a message: source and offset."""
+    """The source and offset of a message."""
 
     source: int
     offset: int
@@ -101,7 +101,7 @@ class SeekSpan:
 
 @dataclass
 class PipelineHistory:
-    """Of one seed. `stamp` orders it with the history of publishes."""
+    """The pipeline events of one seed. `stamp` orders them with the history of publishes."""
 
     stamp: Callable[[], int]
     coverage: Coverage

@@ -73,7 +73,10 @@ def _retaining(topic: str) -> str:
 
 
 class JobsRun(SimRun[W]):
-    """See the module. `patience_s`: how long clients ask again; `last_s`: within so long all that live get on."""
+    """Run jobs over a node or a cluster.
+
+    `patience_s`: how long clients ask again; `last_s`: within so long all that live get on.
+    """
 
     patience_s = 4.0
     drain_s, quiesce_s, last_s = DRAIN_S, QUIESCE_S, 40.0

@@ -32,7 +32,7 @@ def run_pipelines(
 
 
 class PipelineRun(JobsRun[SimulatedNode]):
-    """See the module."""
+    """Run one seed of a node that serves pipelines."""
 
     def __init__(self, sim: SimulatedNode, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 5 + 1))

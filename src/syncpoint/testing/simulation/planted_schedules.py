@@ -58,7 +58,7 @@ def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
 
 @planted(KEYED, "crash", "takeover", seed=87, run=run_scheduled)
 def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
-    """It does not know by their scheduled ids what it has published before."""
+    """Plant a bug: the chain of a key does not recognize messages that it has published, by their scheduled ids."""
 
     def unknown(self: MessageIds, topic: Topic, request: bytes, origin: PublishOrigin) -> Sequence[str]:
         return () if origin is PublishOrigin.FIRING else _kind(self, topic, request, origin)

@@ -46,7 +46,7 @@ class _Unchecked:
     complete = True
 
     def __init__(self, *arguments: Any) -> None:
-        """Of no segment in particular."""
+        """Accept any arguments, for no particular segment."""
 
     def take(self, data: bytes) -> None:
         """Good enough."""

@@ -132,7 +132,7 @@ def pushes_hold_one_copy_of_each_message() -> AbstractContextManager[None]:
 
 @planted(None, seed=95, run=of(FORWARDED))
 def what_waits_behind_a_failed_request_goes_on() -> AbstractContextManager[None]:
-    """Of a key whose request fails during another pause, what waits is sent before what failed comes again."""
+    """Plant a bug: if a key's request fails during another pause, waiting messages are sent before the failed ones."""
     right = InnerConsumer._failed
 
     def failed(self: InnerConsumer, batch: HeldBatch, now: float) -> list[Effect]:
@@ -202,7 +202,7 @@ def letters_have_another_name_each_time() -> AbstractContextManager[None]:
 
 @planted(None, seed=14, run=of(PULLED))
 def what_was_taken_back_is_acknowledged_by_its_earlier_lease() -> AbstractContextManager[None]:
-    """Of a key of which a message was refused, what was lent behind it counts as acknowledged when that comes late."""
+    """Plant a bug: messages leased after a refused message of their key are acknowledged by a late acknowledgement."""
     right = KeyOrder.take_back
 
     def taken(self: KeyOrder, identity: Identity, *, block: bool, last_serial: int | None = None) -> list[Identity]:
@@ -228,7 +228,7 @@ def what_is_due_is_published_whatever_its_id() -> AbstractContextManager[None]:
 
 @planted(None, seed=32, run=of(FORWARDED))
 def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
-    """Of what is forwarded for later nothing is noted before it is due."""
+    """Plant a bug: forwards for a later time are not noted before they are due."""
     right = MessageIds.note_judged
 
     def note(self: MessageIds, judged: Judgement, places: Sequence[MessagePlace]) -> None:

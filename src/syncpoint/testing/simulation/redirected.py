@@ -29,8 +29,11 @@ TARGETS = tuple(f"projects/p/topics/target-{number}" for number in range(4))
 
 @dataclass
 class RedirectedForwards:
-    """See the module. `since`: of each message, at which target it was forwarded when it was published; `arrived`: at
-    which targets it is stored."""
+    """Change a forwarding subscription's target under load, and check where messages arrive.
+
+    `since`: of each message, at which target it was forwarded when it was published; `arrived`: at which targets it is
+    stored.
+    """
 
     sim: ApiClients
     seed: int

@@ -48,7 +48,7 @@ class Returned(NamedTuple):
 
 @dataclass
 class RedrivenLetters:
-    """See the module."""
+    """Redrive letters of failing rules in a cluster."""
 
     sim: ApiClients
     seed: int

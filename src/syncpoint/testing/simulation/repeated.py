@@ -34,8 +34,11 @@ CALL = "call"
 
 @dataclass
 class RepeatedIds:
-    """See the module. `clocks_set`: wall clocks are set wrong in this life. `answered`, `arrived`: message ids by the
-    id that they were published with."""
+    """Publish ids again to topics that drop duplicates in a cluster.
+
+    `clocks_set`: wall clocks are set wrong in this life. `answered`, `arrived`: message ids by the id that they were
+    published with.
+    """
 
     sim: ApiClients
     seed: int

@@ -31,8 +31,10 @@ CALL = "call"
 
 
 class RepeatedKeys:
-    """See the module. `stored`: by id, when each message was published; `answered`: with what; `calls`: what is stored
-    of each."""
+    """Publish ids with ordering keys again while their keys move between chains.
+
+    `stored`: by id, when each message was published; `answered`: with what; `calls`: what is stored of each.
+    """
 
     def __init__(self, sim: SimulatedChains, clients: Clients, seed: int) -> None:
         self.sim, self.clients, self.random = sim, clients, SeededRandom(seed * 37 + 4)

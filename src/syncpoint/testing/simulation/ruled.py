@@ -50,7 +50,7 @@ class Version(NamedTuple):
 
 @dataclass
 class Change:
-    """Of one rule; `begun` and `ended` are stamps of the history."""
+    """A change of one rule; `begun` and `ended` are stamps of the history."""
 
     rule: str
     version: Version
@@ -72,7 +72,7 @@ class Came(NamedTuple):
 
 @dataclass
 class Ruled:
-    """See the module."""
+    """Change the rules of a cluster's subscription, and check its copies."""
 
     sim: ApiClients
     seed: int
@@ -252,7 +252,7 @@ class Ruled:
         return CheckResult("copies come once", len(self.confirmed), tuple(again))
 
     def _in_order(self) -> CheckResult:
-        """Of what was owed by one rule all the time, whatever it was changed to."""
+        """Check the order of messages that one rule selected throughout, whatever its changes."""
         bad, looked = [], 0
         published = {one.identity: one for one in self._published() if one.key}
         last: dict[tuple[str, str], Publish] = {}

@@ -65,7 +65,7 @@ def snapshots_keep_acknowledgements(
 
 
 def confirmed_once(history: History) -> CheckResult:
-    """Of the acknowledgements of one message of an exactly-once subscription one at most is confirmed."""
+    """Check that at most one acknowledgement of a message is confirmed in an exactly-once subscription."""
     once = {one.subscription for one in history.creations if one.exactly_once}
     confirmed = Counter(
         (one.subscription, one.message_id)

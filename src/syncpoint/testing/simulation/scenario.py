@@ -54,7 +54,7 @@ def run_cluster(
 
 
 class ClusterRun(SimRun[SimulatedCluster]):
-    """See the module."""
+    """Run one seed of a whole cluster."""
 
     look_s = 0.5
 

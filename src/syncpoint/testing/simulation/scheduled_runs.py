@@ -101,8 +101,10 @@ class WatchedChains(SimulatedChains):
 
 
 class ScheduledRun(SimRun[WatchedChains]):
-    """See the module. `kills`: so often an owner is killed, or taken over from, when something is due. `full`: turns
-    are given more than an entry holds. `repeating`: ids are published again, see `repeated_keys`.
+    """Run one seed of scheduled messages.
+
+    `kills`: so often an owner is killed, or taken over from, when something is due. `full`: turns are given more than
+    an entry holds. `repeating`: ids are published again, see `repeated_keys`.
     """
 
     def __init__(
@@ -301,7 +303,9 @@ class ScheduledRun(SimRun[WatchedChains]):
         return [*found, *self._out_of_order()]
 
     def _out_of_order(self) -> list[str]:
-        """Of two messages of a key that waited in one chain in time, and came to one source, the first is due first."""
+        """Check that two messages of a key, scheduled in one chain and published to one source, keep the order of their
+        times.
+        """
         found = []
         placed = [
             (one, parse_message_id(one.id).source, parse_message_id(next(iter(self.sim.by_id[one.id].ids))))

@@ -52,7 +52,7 @@ Range = Callable[[Publish], bool]
 
 
 class Sets:
-    """Of all subscriptions of one topic. `times`: when the messages that anybody saw were published."""
+    """Sets of messages of all subscriptions of one topic. `times`: publish times of the messages that were seen."""
 
     def __init__(self, history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]) -> None:
         self._ordered = {one.subscription for one in history.creations if one.ordered}
@@ -82,8 +82,8 @@ class Sets:
         return found | (self.certain(last.taken) if last is not None and last.taken is not None else set())
 
     def _never_taken_back(self, name: str, acknowledged: set[str]) -> set[str]:
-        """Of what an ordered subscription acknowledged, that whose leases surely were not taken back, so that the
-        acknowledgements count: nothing of its key came twice, and all of its key that came before is acknowledged.
+        """Return the acknowledged messages whose leases were certainly not revoked, so that the acknowledgements count:
+        no message of the key was delivered twice, and all earlier ones of the key are acknowledged.
         """
         received = [one for one in self._history.deliveries if one.subscription == name]
         times = Counter((one.key, one.message_id) for one in received)
@@ -105,7 +105,7 @@ class Sets:
         return found | (self._perhaps_at_first(last) if last is not None else set())
 
     def _perhaps_at_first(self, seek: Seek) -> set[str]:
-        """The same, as soon as a generation has begun."""
+        """Return the messages that may be acknowledged when a generation begins."""
         if seek.taken is not None:
             return self._perhaps(seek.taken.subscription, seek.taken.generation, seek.taken.ended)
         late = seek.time_ns + _NEAR_NS if seek.time_ns else 0
@@ -115,7 +115,7 @@ class Sets:
         return found
 
     def _range(self, subscription: str, generation: int) -> Range:
-        """Of which messages the subscription certainly was to get, unless they are acknowledged."""
+        """Return which messages the subscription must deliver unless they are acknowledged."""
         seek = self._seeks.get((subscription, generation))
         if seek is None:
             created = self._created[subscription]

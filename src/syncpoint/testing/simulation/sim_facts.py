@@ -17,7 +17,7 @@ from syncpoint.testing.simulation.deletions import unnoticed
 
 
 class FactsWatched:
-    """Of one chain in one life of its owner. `numbered`: see `FactsInFront`."""
+    """Check the facts of one chain during one life of its owner. `numbered`: as in `FactsInFront`."""
 
     def __init__(self, coverage: Coverage, chain: Chain, *, numbered: bool = True) -> None:
         self._coverage, self._sources = coverage, chain.forwarder.sources

@@ -161,7 +161,7 @@ class SimListening:
         self.network, self.host, self.port = network, host, port
 
     async def renew(self, tls: ssl.SSLContext, within_s: float | None = None) -> None:
-        """See `Server`: nothing is encrypted here."""
+        """Do nothing: simulated connections are not encrypted."""
 
     async def drain(self, grace_s: float) -> None:
         await self.close()

@@ -48,7 +48,10 @@ class RunResult:
 
 
 class SimRun(Generic[W]):
-    """See the module. `prompt_s`: so soon after the healing a message has to be delivered for the first time."""
+    """Base of one seed's run.
+
+    `prompt_s`: seconds after healing within which a message must be delivered for the first time.
+    """
 
     look_s = 0.25  # between two looks at what is not drained yet
     keeping: frozenset[str] = frozenset()  # subscriptions that keep messages, and nobody acknowledges any
@@ -107,7 +110,7 @@ class SimRun(Generic[W]):
         raise NotImplementedError
 
     def unfinished_of(self, chain: Chain) -> list[str]:
-        """The same of one chain."""
+        """Return the unfinished work of one chain."""
         found = []
         for record in chain.follower.catalog.subscriptions():
             if record.name in self.keeping:

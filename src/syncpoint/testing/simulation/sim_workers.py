@@ -63,7 +63,7 @@ class SimWorkers:
 
 
 class SimWorker:
-    """See `runtime.step_workers.Worker`."""
+    """A simulated worker thread."""
 
     def __init__(self, workers: SimWorkers, name: str, step: Step, waits: bool) -> None:
         self._workers, self._name, self._step, self._waits = workers, name, step, waits

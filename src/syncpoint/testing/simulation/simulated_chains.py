@@ -54,7 +54,7 @@ class SimAssignment:
 
 
 class SimulatedChains(Simulation):
-    """See the module."""
+    """A small simulation for many seeds."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: Topology, trace: Trace | None) -> None:
         super().__init__(loop, clock, seed, trace)

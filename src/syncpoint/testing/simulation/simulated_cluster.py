@@ -148,7 +148,7 @@ class SimMember:
 
 
 class SimulatedCluster(ApiClients):
-    """See the module."""
+    """A whole cluster in one process."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class SimulatedCluster(ApiClients):
         return found
 
     def chains(self) -> list[Chain]:
-        """The same without where."""
+        """Return all open chains."""
         return [chain for _, chain in self.owners()]
 
     async def close(self) -> None:

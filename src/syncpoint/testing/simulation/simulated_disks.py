@@ -176,7 +176,7 @@ class SimDiskServer:
 
 @dataclass
 class _Strike:
-    """See `DiskFarm.after`."""
+    """A fault that is due after some calls (`DiskFarm.after`)."""
 
     process: SimProcess
     left: int

@@ -39,7 +39,7 @@ class PipelineShape:
 
 
 class SimulatedJobs(ApiClients):
-    """See the module."""
+    """Base of simulations that run jobs."""
 
     shape: PipelineShape
     pipelines: PipelineHistory

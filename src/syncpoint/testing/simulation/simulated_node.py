@@ -134,7 +134,7 @@ class NodeLife:
 
 
 class SimulatedNode(SimulatedJobs):
-    """See the module."""
+    """One node that serves pipelines, over failing disks."""
 
     def __init__(
         self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None

@@ -49,7 +49,10 @@ class AnsweredId:
 
 @dataclass
 class TimedIds:
-    """See the module. `stored`: by id, when each message was published."""
+    """Check a topic with a short duplicate window, for immediate and scheduled messages.
+
+    `stored`: by id, when each message was published.
+    """
 
     sim: ApiClients
     seed: int

@@ -109,7 +109,7 @@ class ServerConnection(FrameLoop):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """See Connection; the first bytes decide which protocol is spoken."""
+        """Process received bytes; the first bytes decide the protocol."""
         self.read_bytes += len(data)
         if self._preface is None:
             super().data_received(data)
@@ -151,7 +151,10 @@ class ServerConnection(FrameLoop):
             self.fallback.resume_writing()
 
     def speaks(self) -> bool:
-        """See Connection. Who has sent nothing may be a browser that keeps a connection ready for HTTP/1.1."""
+        """True once the peer has sent bytes.
+
+        A silent peer may be a browser that keeps a connection ready for HTTP/1.1.
+        """
         return self.read_bytes > 0
 
     def shed(self) -> None:

@@ -116,7 +116,7 @@ class ChainContext:
 
 
 class Chain:
-    """See the module."""
+    """One chain that is open in this process."""
 
     def __init__(
         self, record: ChainRecord, epoch: int, store: Store, memory: RecoveredState, context: ChainContext

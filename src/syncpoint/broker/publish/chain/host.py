@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainHost:
-    """See the module. `start` before the first `open`."""
+    """All chains that are open in this process. Call `start` before the first `open`."""
 
     def __init__(self, context: ChainContext) -> None:
         self.context = context
@@ -203,7 +203,7 @@ class ChainHost:
         return await chain.confirm()
 
     async def drained(self, number: int, subscription: int) -> list[int]:
-        """See `Chain.drained`. Raises `Unavailable`."""
+        """Return the empty lanes of a subscription in a chain. Raises `Unavailable`."""
         return await self.chain(number).drained(subscription)
 
     async def void(self, number: int, sender: int, batches: Sequence[int]) -> Duplicates:
@@ -292,7 +292,7 @@ class ChainHost:
                 chain.holders.on_disconnected(session)
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> None:
-        """It serves a subscription."""
+        """Attach a forwarder that serves a subscription."""
         known = self._sessions.of(session)
         if known is not None:
             known.attached[subscription] = Attached(wanted, claims)
@@ -300,13 +300,13 @@ class ChainHost:
                 self._attach(chain, session, subscription, known.attached[subscription])
 
     def detach(self, session: Session, subscription: int) -> None:
-        """It does no more."""
+        """Detach a forwarder that no longer serves a subscription."""
         known = self._sessions.of(session)
         if known is not None:
             self._detach(known, subscription)
 
     def serves(self, session: Session, subscriptions: Collection[int]) -> None:
-        """It serves these and no others, whatever was attached on its earlier streams."""
+        """Limit a forwarder to these subscriptions, whatever it attached on earlier streams."""
         known = self._sessions.of(session)
         if known is not None:
             for subscription in known.attached.keys() - set(subscriptions):
@@ -326,7 +326,7 @@ class ChainHost:
                 chain.holders.set_demand(session.incarnation, subscription, wanted)
 
     def owned_ages_ms(self) -> list[tuple[int, int]]:
-        """Of every chain, how long ago its disks were known to obey this owner."""
+        """Return for each chain how many milliseconds ago its disks were known to obey this owner."""
         return [(number, chain.holders.owned_age_ms()) for number, chain in self.chains.items()]
 
     def chain_of(self, source: int) -> Chain | None:

@@ -33,7 +33,7 @@ class DiskRegistry(Protocol):
 
 
 class KnownDisks:
-    """See the module."""
+    """Store the disks of each chain as of its last opening."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store

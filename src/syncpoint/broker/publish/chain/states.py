@@ -66,7 +66,7 @@ async def _described(
 
 
 def _acknowledged(shown: internal.DescribedSource, source: Source, ledger: Ledger, ranges_max: int) -> None:
-    """Of rules' copies: what is acknowledged of the messages of whom most wait."""
+    """Describe acknowledgements; with several lanes, of the lane with the largest backlog."""
     acks: AckSet | None = ledger.known(source.number)
     shown.start_offset = ledger.start.get(source.number, 0)
     shown.first_unacked_offset = ledger.begin_of(source.number)

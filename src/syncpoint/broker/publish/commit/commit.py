@@ -168,7 +168,7 @@ class GroupCommit:
             self._waiting.add(self.store.appended, done)
 
     def when_appended_persisted(self, done: Done) -> None:
-        """The same for all that the log was given up to now."""
+        """Call `done` once everything appended so far is persisted."""
         self._waiting.add(self.store.appended, done)
 
     def appended_end(self, source: Source) -> int:

@@ -16,7 +16,7 @@ from syncpoint.broker.publish.facts.source import INNER_TOPICS
 
 
 class TopicCounts:
-    """Of one topic, since the process began."""
+    """Counters of one topic since the process began."""
 
     __slots__ = ("bytes", "messages", "requests")
 

@@ -20,7 +20,10 @@ from syncpoint.log.storage.store import Store
 
 
 class TracedCommit(GroupCommit):
-    """See the module. `topic_name`: of the topic with this incarnation, in full; "" where there is none any more."""
+    """A group commit that records spans.
+
+    `topic_name`: the full name of the topic with this incarnation, "" if it no longer exists.
+    """
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def _left(rest_ms: int) -> int:
 
 
 class DeliveryAttempts(MessageFacts[_Attempts]):
-    """See the module. `later(seconds, act)` does something after a while."""
+    """Count delivery attempts of messages, persistently. `later(seconds, act)` calls `act` after a delay."""
 
     number = ExtensionNumber.ATTEMPTS
     counts = False

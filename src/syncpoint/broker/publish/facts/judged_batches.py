@@ -39,7 +39,7 @@ class JudgedBatch(NamedTuple):
     runs: bytes
 
     def places(self) -> list[MessagePlace | None]:
-        """Of each message; None: it is not stored."""
+        """Return the place of each message; None if the message is not stored."""
         return [
             MessagePlace(source, first + number) if source != NOT_STORED else None
             for source, first, count in _RUN.iter_unpack(self.runs)
@@ -47,7 +47,7 @@ class JudgedBatch(NamedTuple):
         ]
 
     def clipped(self, end_of: Callable[[int], int]) -> JudgedBatch:
-        """The same, of messages below the end of their source alone."""
+        """Return a copy with only the messages below the end of their source."""
         runs = []
         for source, first, count in _RUN.iter_unpack(self.runs):
             there = max(0, min(count, end_of(source) - first)) if source != NOT_STORED else 0
@@ -68,7 +68,10 @@ def batch_of(topic: int, sender: int, batch: int, places: Iterable[MessagePlace]
 
 
 class JudgedBatches(MessageFacts[JudgedBatch]):
-    """See the module. `exists(topic)`: whether the catalog knows it; `now_s()`: a time that is sure."""
+    """Remember the outcome of batches that were checked for duplicates.
+
+    `exists(topic)`: whether the catalog has the topic; `now_s()`: a trusted time in seconds.
+    """
 
     number = ExtensionNumber.JUDGED_BATCHES
     part = PART

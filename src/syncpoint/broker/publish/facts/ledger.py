@@ -32,7 +32,7 @@ class LaneBounds(NamedTuple):
         return LaneBounds({**other.start, **self.start}, stop)
 
     def without(self, source: int) -> "LaneBounds":
-        """The same, of all sources but one."""
+        """Return a copy without one source."""
         start = {one: at for one, at in self.start.items() if one != source}
         return LaneBounds(start, self.stop and {one: at for one, at in self.stop.items() if one != source})
 
@@ -121,7 +121,7 @@ class Ledger:
                 self._bound(source, acks)
 
     def set_lane(self, lane: int, bounds: LaneBounds) -> None:
-        """It has a lane, or has it within these bounds from now on."""
+        """Add a lane, or change its bounds."""
         self.lanes[lane] = bounds
         for source in [*bounds.start, *self.acks]:
             self._bound(source, self.of(source))

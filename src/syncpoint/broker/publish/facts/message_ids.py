@@ -124,8 +124,9 @@ class _Ids:
 
 
 class MessageIds(MessageFacts[_Part]):
-    """See the module: each fact is of some ids of a topic. `window_s(topic)`: for how long it drops duplicates; None:
-    there is no such topic.
+    """Remember published ids to drop duplicates; each fact holds some ids of a topic.
+
+    `window_s(topic)`: the duplicate window in seconds; None: the topic does not exist.
     """
 
     number = ExtensionNumber.MESSAGE_IDS

@@ -18,7 +18,7 @@ WITHOUT_END = 1 << 62  # a time to live
 
 
 class Needs:
-    """See the module."""
+    """Version the changes to what must be kept, by topic."""
 
     def __init__(self) -> None:
         self.version = 0

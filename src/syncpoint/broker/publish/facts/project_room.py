@@ -17,7 +17,7 @@ def is_fair(had: int, taken: int, more: int, room: int) -> bool:
 
 
 class ProjectRoom:
-    """See the module."""
+    """Share memory, in bytes, fairly among projects."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -83,7 +83,7 @@ class FiredMessages(MessageFacts[Firing]):
 
 
 class ScheduledMessages(MessageFacts[Scheduled]):
-    """See the module."""
+    """Track messages that wait for their scheduled time."""
 
     number = ExtensionNumber.SCHEDULED
     counts = False
@@ -234,7 +234,7 @@ class ScheduledMessages(MessageFacts[Scheduled]):
             yield _encode_places(_LEAVING, leaving[at : at + _ROWS])
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.HoldingExtension`: a message is kept while it waits."""
+        """Keep messages while they wait for their time."""
         rows = self._of_source.get(source.number)
         if not rows:
             return False

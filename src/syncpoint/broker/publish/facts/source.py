@@ -115,7 +115,7 @@ class SourceTable:
         return number in self.deleted or (number < self.below and number not in self.unknown)
 
     def seal(self, source: Source) -> None:
-        """It grows no more; the topic's next message opens another one."""
+        """Close a source to new messages; the topic's next message opens another source."""
         source.sealed = True
         if self.open.get(source.topic) is source:
             del self.open[source.topic]

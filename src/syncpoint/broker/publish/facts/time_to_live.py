@@ -32,7 +32,7 @@ _NS, _MS_NS = 1_000_000_000, 1_000_000
 
 
 class ExpiryRun(NamedTuple):
-    """Of messages `[begin, end)` none runs out before `soonest_ns`, and all have at `latest_ns`."""
+    """In messages `[begin, end)`, none expires before `soonest_ns`, and all have expired at `latest_ns`."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class SourceRun(NamedTuple):
 
 
 def lives_of(source: int, begin: int, count: int, time_ns: int, payload: bytes) -> SourceRun:
-    """Of messages that carry times to live, published from `begin` on."""
+    """Compute the expiry of a batch of messages published from `begin` on."""
     shortest_ms, longest_ms, without = kernel.spans(payload)
     latest = NEVER_NS if without else min(NEVER_NS, time_ns + longest_ms * _MS_NS)
     run = ExpiryRun(begin, begin + count, min(NEVER_NS, time_ns + shortest_ms * _MS_NS), latest)
@@ -59,7 +59,7 @@ def lives_of(source: int, begin: int, count: int, time_ns: int, payload: bytes) 
 
 
 class ExpiryIndex(MessageFacts[SourceRun]):
-    """See the module. `bounds(source)`: the offsets that storage has of one."""
+    """Index when stored messages expire. `bounds(source)`: the offsets that storage has of a source."""
 
     number = ExtensionNumber.EXPIRY
     counts = False
@@ -86,7 +86,7 @@ class ExpiryIndex(MessageFacts[SourceRun]):
         return NEVER_NS
 
     def ended(self, source: int, begin: int, end: int, now_ns: int) -> list[tuple[int, int]]:
-        """Of `[begin, end)` what has run out for certain without a look at the messages."""
+        """Return the parts of `[begin, end)` that have expired for certain, without reading messages."""
         runs = (run for run in self._within(source, begin, end) if run.latest_ns <= now_ns)
         return [(max(begin, run.begin), min(end, run.end)) for run in runs]
 

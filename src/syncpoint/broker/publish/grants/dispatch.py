@@ -27,7 +27,7 @@ FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
 
 
 class SourceDispatcher:
-    """See the module. `rank`, `epoch` and `obeyed_at` as for `SourceHolders`."""
+    """Serve a chain's sources to subscribe forwarders. `rank`, `epoch` and `obeyed_at` as for `SourceHolders`."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ Key = tuple[int, int]
 
 
 class FetchProgress:
-    """Of all subscriptions and sources of one chain."""
+    """Track fetches of all subscriptions and sources of one chain."""
 
     def __init__(self) -> None:
         self._waiting: set[Key] = set()  # the holder waits for Data

@@ -29,8 +29,10 @@ AGE_MS_MAX = 1 << 31
 
 
 class SourceHolders:
-    """See the module. `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower
-    epoch is open in the chain, or will be opened; `obeyed_at()`: as of when it is known that no later owner had begun;
+    """Manage the subscribe forwarders that hold a chain's sources.
+
+    `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower epoch is open in the
+    chain, or will be opened; `obeyed_at()`: as of when it is known that no later owner had begun;
     `listener(subscription)`: the object that the forwarder notifies of what happens to a subscription.
     """
 
@@ -71,7 +73,7 @@ class SourceHolders:
         return True
 
     def detach(self, holder: int, subscription: int) -> None:
-        """It serves the subscription no more."""
+        """Remove a holder that no longer serves the subscription."""
         self.perform(self.grants.detach(subscription, holder, self._clock.monotonic()))
         if not self.grants.attached(subscription):
             self._forget(subscription, gone=False)
@@ -81,7 +83,7 @@ class SourceHolders:
         self.perform(self.grants.set_demand(subscription, holder, wanted, self._clock.monotonic()))
 
     def on_released(self, subscription: int, source: int, grant: int) -> None:
-        """It let go of what was revoked."""
+        """Note that a holder released a revoked grant."""
         self.perform(self.grants.on_released(subscription, source, grant, self._clock.monotonic()))
 
     def on_connected(self, session: Session) -> None:
@@ -90,7 +92,7 @@ class SourceHolders:
         self.on_heartbeat(session)
 
     def on_heartbeat(self, session: Session) -> None:
-        """It lives."""
+        """Note that a holder is alive."""
         self.grants.on_heartbeat(session.incarnation, self._clock.monotonic())
 
     def on_disconnected(self, session: Session) -> None:
@@ -129,7 +131,7 @@ class SourceHolders:
                     self.done(subscription, number)
 
     def forget_gone(self) -> None:
-        """Of sources of which nothing is stored nobody has to know who held them: they come and go without end."""
+        """Forget the holders of sources without stored messages; such sources come and go without end."""
         stored, grants = self.forwarder.sources.by_number, self.forwarder.memory.grants
         for key in [key for key in grants if key[1] not in stored]:
             del grants[key]
@@ -190,7 +192,7 @@ class SourceHolders:
         return self._sessions.get(holder) if holder is not None else None
 
     def sessions(self, subscription: int) -> list[Session]:
-        """Of all who serve it."""
+        """Return the sessions of all forwarders that serve a subscription."""
         return [self._sessions[one] for one in self.grants.attached(subscription) if one in self._sessions]
 
     def done(self, subscription: int, source: int) -> None:

@@ -65,7 +65,7 @@ class Began(NamedTuple):
 
 
 class Sessions:
-    """See the module."""
+    """Track connected subscribe forwarders and their sessions."""
 
     def __init__(self) -> None:
         self._of_member: dict[str, KnownForwarder] = {}

@@ -26,8 +26,10 @@ HandedOut = Callable[[int, int], int]
 
 
 class Duplicates(NamedTuple):
-    """Of the batches named, how many are stored here, with how many messages. `late`: those of the messages that may
-    have been delivered before."""
+    """Counts of the named batches stored here, and of their messages.
+
+    `late`: messages that may already have been delivered.
+    """
 
     batches: int
     messages: int
@@ -41,7 +43,10 @@ class _Outcome(NamedTuple):
 
 
 class DuplicateBatches:
-    """See the module. `duplicates` counts messages found to be stored twice, `late` those of them handed out before."""
+    """Find batches that were stored here and in another chain.
+
+    `duplicates` counts messages found to be stored twice, `late` those of them handed out before.
+    """
 
     def __init__(self, forwarder: PublishForwarder, handed_out: HandedOut) -> None:
         self._forwarder, self._recent, self._handed_out = forwarder, forwarder.recent_batches, handed_out

@@ -52,7 +52,10 @@ class PublishedHere(Protocol):
 
 
 class ScheduledFiring:
-    """See the module. `soon(fn)` runs fn at the end of the loop's turn. `keyed` None: every key is taken here."""
+    """Publish scheduled messages when they are due.
+
+    `soon(fn)` runs fn at the end of the loop's turn. `keyed`: None if every key is published here.
+    """
 
     def __init__(
         self, publish: PublishForwarder, home: PublishedHere, soon: Soon, keyed: KeyedFiring | None = None

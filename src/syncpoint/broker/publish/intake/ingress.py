@@ -102,7 +102,7 @@ class _WaitingPublishes:
 
 
 class PublishIngress:
-    """See the module. `closed` turns everything away."""
+    """Accept publishes for one chain. `closed` rejects all."""
 
     def __init__(
         self,

@@ -46,8 +46,10 @@ class LogFacts(NamedTuple):
 
 
 class Intake:
-    """See the module. `open_source(topic)` opens the topic's source; `sealed_room`: bytes by which a request may exceed
-    a client's limit, since whoever took it has sealed its messages.
+    """Take publish requests into the log.
+
+    `open_source(topic)` opens the topic's source; `sealed_room`: bytes by which a sealed request may exceed a client's
+    limit.
     """
 
     def __init__(

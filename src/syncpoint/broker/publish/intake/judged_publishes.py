@@ -31,7 +31,7 @@ AddToTurn = Callable[[PublishCaller, Source, bytes, Allowance, NoteTaken], objec
 
 
 class JudgedPublishes:
-    """See the module."""
+    """Publish to topics that drop duplicates."""
 
     def __init__(
         self, ids: MessageIds, batches: JudgedBatches, commit: GroupCommit, sources: SourceTable, add: AddToTurn

@@ -48,7 +48,7 @@ class BatchPlace:
                 self.turn = None
 
     def leave(self) -> None:
-        """It is sent now; the next may follow."""
+        """Note that the batch is sent, so that the next may follow."""
         if not self.left:
             self.left = True
             wake_next(self.line)

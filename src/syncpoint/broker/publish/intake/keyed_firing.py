@@ -49,7 +49,7 @@ class _DueOfKey:
 
 
 class KeyedFiring:
-    """See the module. `fired` counts messages."""
+    """Publish due messages with ordering keys, in order. `fired` counts messages."""
 
     def __init__(self, publish: PublishForwarder, publish_by_key: PublishByKey) -> None:
         self._publish, self._publish_by_key = publish, publish_by_key

@@ -12,7 +12,7 @@ from syncpoint.catalog.transforms.publish_requests import PublishTransforms, Tra
 
 
 class MessagePreparation:
-    """See the module."""
+    """Check and transform messages before they are stored."""
 
     def __init__(self, schemas: SchemaGate, transforms: PublishTransforms) -> None:
         self.schemas, self.transforms = schemas, transforms
@@ -26,7 +26,7 @@ class MessagePreparation:
         return self.schemas.marked(topic, request)
 
     async def prepared(self, topic: Topic, request: bytes) -> TransformedRequest:
-        """The same of any request; processes of their own run functions and check what is large."""
+        """Prepare any request; child processes run functions and check large requests."""
         found = TransformedRequest(request, ())
         if topic.transforms:
             found = await self.transforms.transformed(topic, request)

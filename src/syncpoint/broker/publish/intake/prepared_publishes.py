@@ -38,8 +38,10 @@ TakePrepared = Callable[[PublishCaller, Topic, bytes | memoryview, PublishOrigin
 
 
 class PreparedPublishes:
-    """See the module. `topic_of`: the topic of a request as it is now; `publish` takes what is prepared. Both raise
-    `SyncpointError`."""
+    """Publish to topics with a schema or transforms.
+
+    `topic_of`: returns the current topic of a request; `publish` takes prepared requests. Both raise `SyncpointError`.
+    """
 
     def __init__(
         self,

@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class SourceServer:
-    """See the module. `publish_request` takes a message that the service itself sends."""
+    """Serve the sources of one log to subscribe forwarders.
+
+    `publish_request` takes a message that the service itself sends.
+    """
 
     def __init__(
         self,
@@ -105,10 +108,10 @@ class SourceServer:
             self._listeners[subscription].on_data(source.number)
 
     def set_demand(self, subscription: int, wanted: bool) -> None:
-        """See `PublishSide`: nobody else here could have the messages instead."""
+        """Do nothing: no other forwarder could receive the messages."""
 
     def check_grants(self, subscription: int) -> None:
-        """See `PublishSide`: nobody else here could own the log."""
+        """Do nothing: no other process could own the log."""
 
     def on_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached."""
@@ -194,7 +197,7 @@ class SourceServer:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
-        """See `PublishSide`: a message the service itself sends, a dead letter for instance."""
+        """Publish a message from the service itself, such as a dead letter."""
         try:
             self._publish_request(FunctionCaller(done, done), request)
         except SyncpointError as refused:

@@ -44,7 +44,7 @@ async def drained_for_good(forwarder: PublishForwarder, subscription: int) -> li
 
 
 def drained_now(forwarder: PublishForwarder, record: Subscription) -> Iterator[int]:
-    """The same as it is in memory now."""
+    """Yield the lanes that are empty in memory now."""
     ledger = forwarder.ledgers.get(record.incarnation)
     sources = forwarder.sources.of_topic(record.topic_incarnation)
     stopped = stopped_lanes(record.options)

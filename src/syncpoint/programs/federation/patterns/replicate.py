@@ -42,7 +42,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
 
 
 def links_of(task: Task, federation: Federation) -> list[FederationLink]:
-    """The same of a task whose pattern has further keys, which are checked already."""
+    """Return the links of a task whose further keys were already checked."""
     place = task.place
     source, target = task.keys["from"], task.keys["to"]
     project, topics = _read_from(source, f"{place}.from")

@@ -97,7 +97,7 @@ class KafkaTopics:
         self._stream = stream
 
     def topic(self, name: str, start: str) -> KafkaTopic:
-        """See `KafkaTopic`. `start`: earliest, latest, or a time. Raises `NotFound`, `Unavailable`."""
+        """Describe a topic. `start`: earliest, latest, or a time. Raises `NotFound`, `Unavailable`."""
         with self._client() as admin, _named(self._stream, name):
             names = self._jvm.java.util.ArrayList()
             names.add(name)

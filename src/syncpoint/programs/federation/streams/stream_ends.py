@@ -50,7 +50,7 @@ class KafkaStream:
 
     @property
     def spark_options(self) -> dict[str, str]:
-        """The same for Spark's source and sink."""
+        """Return the options for Spark's source and sink."""
         return {f"kafka.{name}": value for name, value in self.client_options.items()}
 
 

@@ -14,7 +14,7 @@ from syncpoint.programs.federation.state import FlowState
 
 
 def with_reports(progress: Sequence[FlowProgress], flows: Mapping[str, FlowState]) -> list[FlowProgress]:
-    """The same, with the lag of what reads a stream, and the rows of what writes one."""
+    """Add lag and row counts to the progress of flows that read or write streams."""
     return [_with(one, flows.get(one.flow.name)) for one in progress]
 
 
