@@ -51,10 +51,10 @@ RETIRED = {
 }
 OPENINGS_MAX = 0
 DIALECT = {
-    "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 172),
-    "behind, for after": (r"\bbehind\b", 666),
-    "says, said": (r"\b(?:says|said)\b", 1163),
-    "whoever": (r"\b[Ww]hoever\b", 247),
+    "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 159),
+    "behind, for after": (r"\bbehind\b", 582),
+    "says, said": (r"\b(?:says|said)\b", 994),
+    "whoever": (r"\b[Ww]hoever\b", 231),
 }
 # Words and phrases that texts do without, each with what is said instead.
 PHRASES = {

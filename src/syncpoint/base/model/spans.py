@@ -18,8 +18,10 @@ class OffsetRange(NamedTuple):
 
 
 def joined(spans: Iterable[tuple[int, int]], apart: int = 0) -> list[tuple[int, int]]:
-    """The same numbers in order, none named twice: one span for those that overlap, or are at most `apart` from each
-    other (0: the end is outside, 1: it is inside).
+    """Return the same numbers as ordered, disjoint spans.
+
+    Spans that overlap, or are at most `apart` from each other, are merged (0: the end is exclusive, 1: it is
+    inclusive).
     """
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):

@@ -52,9 +52,9 @@ def queries_of(flow: Flow) -> str:
 def missing(
     link: Any, positions: Any, wanted: Iterable[OffsetRange], mapped: Mapping[int, Sequence[OffsetRange]]
 ) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """Of what is wanted: the ranges that are not the flow's to come, and what of these is at the target already.
-    `link`: the flow as its target knows it; `positions`: of the source; `mapped`: by source, what the target says it
-    has, from the flow (up to its end) and from backfills alike.
+    """Return the wanted ranges that the flow will not copy by itself, and the parts of them that the target already
+    has. `link`: the flow as its target knows it; `positions`: of the source; `mapped`: by source, the ranges at the
+    target, from the flow (up to its end) and from backfills.
     """
     committed = {one.source: one for one in link.committed}
     base = {one.source: one.begin for one in link.base}
@@ -87,7 +87,7 @@ def missing(
 
 
 def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same offsets of one source, in order, without overlap."""
+    """Merge the spans of one source, in order and without overlap."""
     found = [one for one in spans if one.begin < one.end]
     return [OffsetRange(found[0].source, *one) for one in joined(one[1:] for one in found)]
 

@@ -20,7 +20,7 @@ UP_S = 60.0  # until everything has started, at most
 
 
 class RestoredMetadata:
-    """See the module."""
+    """Lose a cluster's metadata and restore them from a backup while messages are published and delivered."""
 
     def __init__(self, sim: SimulatedCluster, seed: int) -> None:
         self.sim, self.random = sim, SeededRandom(seed * 41 + 6)
