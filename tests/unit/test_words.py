@@ -52,7 +52,7 @@ RETIRED = {
 OPENINGS_MAX = 0
 DIALECT = {
     "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 159),
-    "behind, for after": (r"\bbehind\b", 582),
+    "behind, for after": (r"\bbehind\b", 586),
     "says, said": (r"\b(?:says|said)\b", 994),
     "whoever": (r"\b[Ww]hoever\b", 231),
 }

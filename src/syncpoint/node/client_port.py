@@ -116,7 +116,10 @@ class Backend:
 
 
 class ClientPort:
-    """See the module. `every`: the methods that clients may call; `methods`: the same behind the gate."""
+    """The port for clients.
+
+    `every`: the methods that clients may call; `methods`: the same methods, guarded by the gate.
+    """
 
     every: Methods
     methods: Methods

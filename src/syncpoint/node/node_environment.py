@@ -71,7 +71,7 @@ class ProcessEnvironment(Environment):
 
 @dataclass(frozen=True)
 class NodeEnvironment(ProcessEnvironment):
-    """See the module. `keep_memory` is called before the start."""
+    """The external dependencies of a node, replaced in simulations. `keep_memory` is called before the start."""
 
     make_locks: Callable[[], Locks] = FolderLocks
     open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessMonitor:
-    """See the module. `relay`: asks the process that has the monitor, where it is another one."""
+    """The monitor of a process. `relay`: calls the process that has the monitor, if that is another one."""
 
     def __init__(self, environment: ProcessEnvironment, relay: Relay | None = None) -> None:
         self._environment = environment

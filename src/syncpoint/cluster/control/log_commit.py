@@ -26,7 +26,7 @@ READ_S = 3.0  # for the oldest message, which stands on the disks
 
 
 class LogCommit:
-    """See the module."""
+    """Commit changes of a single node's catalog to its log."""
 
     staged = False
 
@@ -48,7 +48,7 @@ class LogCommit:
         """Nobody else changes this catalog."""
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
-        """See `Commit`: applied and followed in this turn, all of it persisted when it returns."""
+        """Apply the changes in this turn; returns once they are persisted."""
         publish = self._publish
         assigned = [self._stamped(change) for change in self.catalog.assign(changes)]
         for change in assigned:

@@ -48,7 +48,7 @@ _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG
 
 
 class ProxyRole:
-    """See the module. `port`: where clients call."""
+    """Run a proxy. `port`: the port for clients."""
 
     disk_address = ""
 
@@ -204,7 +204,7 @@ class ProxyRole:
         return self._context.catalog.topic_by_incarnation(topic) is not None
 
     def _cleans(self) -> bool:
-        """Of all proxies, the first by name removes keys that are not needed."""
+        """True for the first proxy by name, which removes unneeded keys."""
         return self._context.view.with_role(PROXY)[:1] == [self._context.member]
 
     async def _ping(self, address: str) -> bool:

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class WatchingProcess:
-    """See the module."""
+    """Run the monitor in one process of a cluster, and relay requests to it from the others."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context

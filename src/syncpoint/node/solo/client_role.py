@@ -28,7 +28,7 @@ from syncpoint.wire.transport.server import Fallback
 
 
 class ClientRole:
-    """See the module."""
+    """Serve the clients of a node."""
 
     def __init__(self, context: SoloContext, log: LogRole, deliveries: DeliveryRole) -> None:
         self._context, self._log, self._deliveries = context, log, deliveries

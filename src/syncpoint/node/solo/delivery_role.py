@@ -20,7 +20,7 @@ ACK_KEY: Final = "ack-id-key"
 
 
 class DeliveryRole:
-    """See the module."""
+    """Deliver the messages of a node."""
 
     def __init__(self, context: SoloContext, log: LogRole) -> None:
         self._context, self._log = context, log

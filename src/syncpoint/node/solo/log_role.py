@@ -30,7 +30,10 @@ async def _next_log() -> int | None:
 
 
 class LogRole:
-    """See the module. `publish`: the forwarder of the chain; `store`: its storage; `control` changes the catalog."""
+    """Run the log of a node.
+
+    `publish`: the forwarder of the chain; `store`: its storage; `control` changes the catalog.
+    """
 
     def __init__(self, context: SoloContext) -> None:
         self._context = context

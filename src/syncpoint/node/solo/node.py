@@ -23,7 +23,7 @@ from syncpoint.watch.monitor.scrape_sources import TextSource
 
 
 class Node(Process[Role]):
-    """See the module. `endpoint` is HOST:PORT where clients call."""
+    """A server in one process. `endpoint`: HOST:PORT for clients."""
 
     def __init__(self, settings: ServeSettings, environment: NodeEnvironment | None = None) -> None:
         self.common = context = SoloContext(settings, environment or NodeEnvironment())

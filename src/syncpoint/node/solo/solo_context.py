@@ -26,8 +26,11 @@ NODE: Final = "node"
 
 
 class SoloContext:
-    """See the module. `name`: that of no process among others; `trusted`: a clock that one wrong reading does not move;
-    `opened`: where this process listens, once it does."""
+    """The state that the roles of a node share.
+
+    `name`: never the name of another process; `trusted`: a clock that a single wrong reading does not move; `opened`:
+    the listener's address, once it listens.
+    """
 
     metrics: MetricsText
     publish_own: Callable[[str, bytes], Awaitable[bytes]]

@@ -77,7 +77,10 @@ class SubscriptionGrants:
 
 
 class Grants:
-    """See the module. Every method returns which holders are to be notified of what, in order."""
+    """Decide which subscribe forwarder holds each source.
+
+    Every method returns the notifications to send to holders, in order.
+    """
 
     def __init__(
         self,
@@ -194,7 +197,7 @@ class Grants:
     def attach(
         self, subscription: int, holder: int, wanted: bool, claims: Mapping[int, int], now: float
     ) -> list[Effect]:
-        """It serves the subscription. `claims`: grants by source that it believes to hold."""
+        """Add a holder of the subscription. `claims`: grants by source that it believes to hold."""
         entry = self.shared[subscription]
         self.on_heartbeat(holder, now)
         entry.holders[holder] = wanted
@@ -210,7 +213,7 @@ class Grants:
         return effects + self._decide(entry, now)
 
     def detach(self, subscription: int, holder: int, now: float) -> list[Effect]:
-        """It serves the subscription no more, of its own will."""
+        """Remove a holder that stops serving the subscription voluntarily."""
         entry = self.shared.get(subscription)
         if entry is None or entry.holders.pop(holder, None) is None:
             return []
