@@ -18,29 +18,29 @@ _METHOD: Final = ("listener", "method")
 CALL_FAMILIES: Final = (
     Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began."),
     Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls that ended, by code."),
-    Family("syncpoint_calls_open", _G, "", _METHOD, "Calls, and streams, that have not ended."),
+    Family("syncpoint_calls_open", _G, "", _METHOD, "Calls and streams in progress."),
     Family(
         "syncpoint_call_seconds",
         _H,
         "seconds",
         _METHOD,
-        "How long calls took until they were answered; of streams, how long they lasted.",
+        "Time until calls were answered; for streams, their duration.",
     ),
 )
 LISTENER_FAMILIES: Final = tuple(
     Family(f"syncpoint_listener_{name}", kind, unit, ("listener",), meaning)
     for name, kind, unit, meaning in (
         ("connections", _G, "", "Open connections."),
-        ("accepted_total", _C, "", "Connections that were accepted."),
+        ("accepted_total", _C, "", "Accepted connections."),
         ("streams", _G, "", "Open streams of HTTP/2."),
-        ("calls_total", _C, "", "Streams of HTTP/2 that began, also to methods that there are not."),
+        ("calls_total", _C, "", "HTTP/2 streams that began, including calls of unknown methods."),
         ("refused_total", _C, "", "Connections and streams refused because there were too many."),
         ("faults_total", _C, "", "Connections closed because their peer broke a rule of HTTP/2."),
-        ("held_bytes", _G, "bytes", "Of messages that have not come in whole."),
-        ("unsent_bytes", _G, "bytes", "That wait for readers, over all listeners of the process."),
-        ("shed_total", _C, "", "Connections closed because too much waited for them."),
-        ("read_bytes_total", _C, "bytes", "That came in, without TLS."),
-        ("written_bytes_total", _C, "bytes", "That went out, without TLS, by HTTP/2."),
+        ("held_bytes", _G, "bytes", "Bytes of incomplete incoming messages."),
+        ("unsent_bytes", _G, "bytes", "Bytes that wait for slow readers, over all listeners of the process."),
+        ("shed_total", _C, "", "Connections closed because too much data waited for them."),
+        ("read_bytes_total", _C, "bytes", "Bytes received, without TLS overhead."),
+        ("written_bytes_total", _C, "bytes", "Bytes sent by HTTP/2, without TLS overhead."),
     )
 )
 _STATS: Final = {

@@ -29,8 +29,10 @@ from syncpoint.watch.metrics.kept_text import FRESH_S, KeptText
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FAMILIES: Final = (
-    Family("syncpoint_metrics_texts_total", MetricKind.COUNTER, "", (), "Texts of metrics made; others were cached."),
-    Family("syncpoint_metrics_seconds", MetricKind.HISTOGRAM, "seconds", (), "How long the making of a text took."),
+    Family(
+        "syncpoint_metrics_texts_total", MetricKind.COUNTER, "", (), "Metrics texts that were generated, not cached."
+    ),
+    Family("syncpoint_metrics_seconds", MetricKind.HISTOGRAM, "seconds", (), "Time to generate a metrics text."),
     Family("syncpoint_metrics_samples", MetricKind.GAUGE, "", (), "Samples of this text, without its own."),
     Family("syncpoint_metrics_bytes", MetricKind.GAUGE, "bytes", (), "Length of the text before this one."),
     Family(
@@ -38,7 +40,7 @@ FAMILIES: Final = (
         MetricKind.COUNTER,
         "",
         ("collector",),
-        "How often a collector failed; its families are missing then.",
+        "Failures of a collector; its families are then missing.",
     ),
 )
 

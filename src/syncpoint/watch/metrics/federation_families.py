@@ -12,18 +12,18 @@ _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 FAMILIES: Final = tuple(
     Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
     for name, kind, unit, labels, meaning in (
-        ("lag_messages", _G, "", FLOW, "Messages that are not copied yet."),
-        ("lag_bytes", _G, "bytes", FLOW, "Bytes that are not copied yet (an estimate)."),
+        ("lag_messages", _G, "", FLOW, "Messages not copied yet."),
+        ("lag_bytes", _G, "bytes", FLOW, "Bytes not copied yet (an estimate)."),
         ("rows_total", _C, "", FLOW, "Messages copied."),
         ("bytes_total", _C, "bytes", FLOW, "Bytes copied."),
         ("epochs_total", _C, "", FLOW, "Epochs committed."),
         ("duplicates_dropped_total", _C, "", FLOW, "Messages that were there."),
-        ("gaps_refused_total", _C, "", FLOW, "Epochs refused for a gap in front of them."),
-        ("messages_skipped_total", _C, "", FLOW, "Messages in gaps that were accepted."),
+        ("gaps_refused_total", _C, "", FLOW, "Epochs refused because of a gap before them."),
+        ("messages_skipped_total", _C, "", FLOW, "Messages in accepted gaps."),
         ("blocked", _G, "", FLOW, "1 while a gap stops the flow."),
-        ("batch_seconds", _G, "seconds", ("flow",), "How long the newest batch took."),
+        ("batch_seconds", _G, "seconds", ("flow",), "Duration of the newest batch."),
         ("executors", _G, "", (), "Executors that run."),
-        ("starts_total", _C, "", (), "How often Spark was started."),
-        ("failures_total", _C, "", (), "How often the job on Spark died."),
+        ("starts_total", _C, "", (), "Starts of Spark."),
+        ("failures_total", _C, "", (), "Crashes of the Spark job."),
     )
 )

@@ -22,7 +22,7 @@ FAMILIES: Final = (
         MetricKind.COUNTER,
         "",
         ("worker",),
-        "How often a worker did not answer for its metrics in time; its samples are missing then.",
+        "Times that a worker did not report its metrics in time; its samples are then missing.",
     ),
 )
 _HELP: Final = b"\n# HELP "

@@ -35,7 +35,7 @@ FAMILIES: Final = (
         MetricKind.COUNTER,
         "",
         ("result",),
-        "Exports of metrics by OTLP: exported, or failed; what failed is made up for by the next one.",
+        "Exports of metrics by OTLP: exported, or failed; the next export covers a failed one.",
     ),
 )
 

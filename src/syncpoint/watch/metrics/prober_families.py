@@ -14,15 +14,15 @@ FAMILIES: Final = tuple(
     Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
     for name, kind, unit, labels, meaning in (
         ("as_expected", _G, "", METRIC, "1 while a metric (success, duration, correctness) is as expected; else 0."),
-        ("value", _G, "", METRIC, "The metric in the newest run: 1 or 0, seconds, or how much was wrong."),
+        ("value", _G, "", METRIC, "Value of the metric in the newest run: 1 or 0, seconds, or the number of errors."),
         ("judgements_total", _C, "", (*METRIC, "verdict"), "Judgements: expected, unexpected, unknown."),
         ("wrong_total", _C, "", (*WHERE, "kind"), "Messages and answers that were wrong."),
         ("runs_total", _C, "", WHERE, "Runs that ended."),
-        ("last_run_timestamp_seconds", _G, "seconds", WHERE, "When the newest run ended, in Unix time."),
+        ("last_run_timestamp_seconds", _G, "seconds", WHERE, "End of the newest run, in Unix time."),
         ("messages_total", _C, "", (*WHERE, "direction"), "Messages published and received."),
-        ("step_seconds", _H, "seconds", (*WHERE, "step"), "How long timed steps took; of a run the slowest."),
-        ("step_newest_seconds", _G, "seconds", (*WHERE, "step"), "The same of the newest run."),
-        ("step_limit_seconds", _G, "seconds", ("prober", "step"), "How long a step may take."),
+        ("step_seconds", _H, "seconds", (*WHERE, "step"), "Duration of timed steps, the slowest of each run."),
+        ("step_newest_seconds", _G, "seconds", (*WHERE, "step"), "Duration of timed steps in the newest run."),
+        ("step_limit_seconds", _G, "seconds", ("prober", "step"), "Limit on the duration of a step."),
         ("leftovers_removed_total", _C, "", (), "Topics and subscriptions of dead probers that were deleted."),
     )
 )

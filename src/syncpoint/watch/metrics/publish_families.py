@@ -21,7 +21,7 @@ _GOOGLE: Final = ("project_id", "topic_id")
 FAMILIES: Final = (
     Family("syncpoint_publish_requests_total", _C, "", (), "Requests whose messages are persisted."),
     Family("syncpoint_publish_messages_total", _C, "", (), "Messages that are persisted."),
-    Family("syncpoint_publish_bytes_total", _C, "bytes", (), "Bytes of them, as stored."),
+    Family("syncpoint_publish_bytes_total", _C, "bytes", (), "Persisted bytes, as stored."),
     Family(
         "syncpoint_publish_persist_seconds",
         _H,
@@ -58,10 +58,10 @@ FAMILIES: Final = (
     ),
     Family("syncpoint_publish_known_ids", _G, "", (), "Ids by which duplicates are found."),
     Family("syncpoint_scheduled_messages", _G, "", (), "Messages that wait for their time."),
-    Family("syncpoint_scheduled_published_total", _C, "", ("chain",), "Of them, published."),
+    Family("syncpoint_scheduled_published_total", _C, "", ("chain",), "Scheduled messages that were published."),
     Family("syncpoint_topic_requests_total", _C, "", _TOPIC, "Requests persisted, by topic."),
     Family("syncpoint_topic_messages_total", _C, "", _TOPIC, "Messages persisted, by topic."),
-    Family("syncpoint_topic_bytes_total", _C, "bytes", _TOPIC, "Bytes of them, as stored."),
+    Family("syncpoint_topic_bytes_total", _C, "bytes", _TOPIC, "Persisted bytes, as stored."),
     Family(
         "pubsub_topic_send_request_count",
         _U,

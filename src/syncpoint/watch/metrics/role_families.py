@@ -18,10 +18,10 @@ from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, S
 
 _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 MEMBER_FAMILIES: Final = (
-    Family("syncpoint_members", _G, "", ("role",), "Processes that are members, by role; one may have several."),
-    Family("syncpoint_members_draining", _G, "", (), "Members that take nothing new."),
+    Family("syncpoint_members", _G, "", ("role",), "Member processes by role; a process may have several roles."),
+    Family("syncpoint_members_draining", _G, "", (), "Drained members."),
     Family("syncpoint_member", _G, "", (), "1 while this process is a member."),
-    Family("syncpoint_chains", _G, "", (), "Chains that the cluster has."),
+    Family("syncpoint_chains", _G, "", (), "Chains of the cluster."),
     Family("syncpoint_chains_owned", _G, "", (), "Chains that a process has open: fewer are served while one moves."),
     Family("syncpoint_chains_open", _G, "", (), "Chains that this process has open."),
     Family(
@@ -36,7 +36,7 @@ MEMBER_FAMILIES: Final = (
         _G,
         "",
         ("chain",),
-        "1: the chain spans fewer racks than its class asks for. Others are not shown.",
+        "1: the chain spans fewer racks than its class requires. Other chains have no sample.",
     ),
     Family(
         "syncpoint_chain_disk",
@@ -76,38 +76,38 @@ def _named(key: str) -> str:
 PROXY: Final = _of(
     "proxy",
     {
-        "published": "Publish requests of clients that were answered OK.",
+        "published": "Publish requests of clients answered with OK.",
         "resent": "Publish requests sent to a forwarder again, or to another one.",
         "resent_duplicates": "Messages stored twice because they were sent again.",
         "resent_duplicates_late": "Messages stored twice because they were sent again, and perhaps delivered twice.",
-        "resent_unknown": "Requests sent again of which nobody could say whether they are stored twice.",
+        "resent_unknown": "Retried requests that may be stored twice; no chain could tell.",
         "delayed": "Publishes that waited for others.",
         "refused": "Publishes refused by flow control.",
         "relayed": "Calls passed on to subscribe forwarders.",
         "retried": "Failed attempts to pass a call on to a subscribe forwarder.",
         "responses": "Responses with messages passed on.",
         "moved_calls": "Calls passed on to another process because the first one was lost.",
-        "moved_streams": "Streaming pulls that went on elsewhere, unnoticed by clients.",
+        "moved_streams": "Streaming pulls moved to another process without the client noticing.",
         "routers_asked": "Questions to routers.",
         "assigned": "Topics assigned by this proxy, because no router answered.",
     },
     {
-        "resent_pending": "Requests sent again of which no chain has said yet whether it has them.",
-        "underway_bytes": "Publishes on their way to publish forwarders.",
-        "transforming_bytes": "Publishes that are transformed.",
-        "held_bytes": "Publishes that are held here, all in all.",
+        "resent_pending": "Retried requests whose duplicates are still being checked.",
+        "underway_bytes": "Publishes in flight to publish forwarders.",
+        "transforming_bytes": "Publishes being transformed.",
+        "held_bytes": "Publishes held in this process.",
         "streams": "Streaming pulls of clients.",
-        "suspected": "Processes that do not answer, and are passed over.",
+        "suspected": "Unresponsive processes that are avoided.",
         "topics_routed": "Topics whose publish forwarders are known.",
         "subscriptions_routed": "Subscriptions whose subscribe forwarders are known.",
     },
 )
 GATHERING: Final = _of(
     "gather",
-    {"failed_steps": "Steps that failed and were begun anew: a fault of ours."},
+    {"failed_steps": "Internal steps that failed and were restarted, because of a bug."},
     {
         "subscriptions": "Subscriptions served from chains.",
-        "sources": "Sources of which this process delivers the messages.",
+        "sources": "Sources whose messages this process delivers.",
         "peers": "Publish forwarders that are known.",
         "peers_up": "Publish forwarders that this process is connected to.",
     },
@@ -117,13 +117,13 @@ ROUTER: Final = _of(
     {
         "answered": "Questions answered.",
         "written": "Assignments written.",
-        "conflicts": "Assignments that another router had changed in between.",
+        "conflicts": "Assignments that another router changed concurrently.",
     },
     {
         "leads": "1 for the router that writes the plans.",
         "topics": "Topics that are assigned.",
         "subscriptions": "Subscriptions that are assigned.",
-        "watchers": "Proxies that learn of changes from here.",
+        "watchers": "Proxies that this router notifies of changes.",
     },
 )
 DISK_SERVER: Final = _of(
@@ -135,15 +135,15 @@ MITIGATION: Final = _of(
     "mitigation",
     {
         "drains": "Processes that mitigation has drained, since this router began to lead.",
-        "undrains": "Processes that it has put back.",
-        "refusals": "Sick processes that it did not drain, because the budget was spent.",
+        "undrains": "Processes that mitigation has returned to service.",
+        "refusals": "Unhealthy processes not drained because the budget was spent.",
         "alarms": "Alarms: a zone was lost, or there is no headroom for losing one.",
     },
     {
         "drained": "Processes that are drained by mitigation now, as the router that leads sees it.",
         "sick": "Processes that are sick now, as the router that leads sees it.",
         "over_budget": "Sick processes that stay in service because the budget is spent.",
-        "lost_zones": "Zones whose processes are all gone.",
+        "lost_zones": "Zones that have lost all their processes.",
     },
 )
 QUIET_S: Final = 3.0
@@ -154,18 +154,22 @@ HEADROOM_FAMILIES: Final = (
         _G,
         "",
         _DOMAIN,
-        "How busy, of a core, those of a role that are left would be without this zone or rack.",
+        "Share of a core used by the remaining processes of a role after losing this zone or rack.",
     ),
     Family(
         "syncpoint_headroom_short",
         _G,
         "",
         _DOMAIN,
-        "1 while those that are left would have too much to do, or nobody would be left.",
+        "1 while the remaining processes would be overloaded, or none would remain.",
     ),
 )
-SERVED_FREE: Final = Family("syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Room on a disk served here.")
-SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on it.")
+SERVED_FREE: Final = Family(
+    "syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Free bytes on a disk served by this process."
+)
+SERVED_CHAINS: Final = Family(
+    "syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on a served disk."
+)
 FAMILIES: Final = (
     *MEMBER_FAMILIES,
     *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER, *MITIGATION)),

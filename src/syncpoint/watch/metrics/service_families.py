@@ -32,28 +32,28 @@ CATALOG_FAMILIES: Final = (
 )  # fmt: skip
 CONSUMPTION_FAMILIES: Final = (
     Family("syncpoint_push_subscriptions", _G, "", (), "Subscriptions pushed from here."),
-    Family("syncpoint_push_paused", _G, "", (), "Of them, those that pause because their endpoint fails."),
+    Family("syncpoint_push_paused", _G, "", (), "Push subscriptions paused because their endpoint fails."),
     Family("syncpoint_push_under_way", _G, "", (), "Pushes that wait for an answer."),
     Family("syncpoint_push_total", _C, "", ("result",), "Pushes: acknowledged, or refused."),
-    Family("syncpoint_push_seconds", _H, "seconds", (), "How long endpoints took."),
+    Family("syncpoint_push_seconds", _H, "seconds", (), "Response time of push endpoints."),
     Family("syncpoint_export_subscriptions", _G, "", (), "Subscriptions exported from here to buckets."),
-    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Of messages that wait for their file."),
+    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Bytes of messages that wait for their file."),
     Family("syncpoint_export_files_total", _C, "", (), "Files stored."),
     Family(
         "syncpoint_consumption_refused", _G, "", ("kind",),
-        "Subscriptions that are not pushed, exported or forwarded: the server, or who set it, lacks a permission.",
+        "Subscriptions not pushed, exported or forwarded because of a missing permission.",
     ),
     Family("syncpoint_export_failures_total", _C, "", (), "Writes to buckets that failed; they are tried again."),
 )  # fmt: skip
 PREPARATION_FAMILIES: Final = (
     Family("syncpoint_schema_requests_total", _C, "", (), "Publish requests checked against a schema."),
-    Family("syncpoint_schema_refused_total", _C, "", (), "Of them, those that did not fit."),
-    Family("syncpoint_transform_messages_total", _C, "", (), "Messages given to transforms."),
-    Family("syncpoint_transform_dropped_total", _C, "", (), "Of them, those that a function dropped."),
-    Family("syncpoint_transform_failed_total", _C, "", (), "Of them, those that could not be transformed."),
+    Family("syncpoint_schema_refused_total", _C, "", (), "Publish requests that did not match the schema."),
+    Family("syncpoint_transform_messages_total", _C, "", (), "Messages processed by transforms."),
+    Family("syncpoint_transform_dropped_total", _C, "", (), "Messages dropped by a transform."),
+    Family("syncpoint_transform_failed_total", _C, "", (), "Messages that could not be transformed."),
 )  # fmt: skip
 LETTER_FAMILIES: Final = (
-    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made with nobody receiving."),
+    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made without a subscriber."),
 )  # fmt: skip
 RECORDING_FAMILIES: Final = (
     Family(
@@ -70,7 +70,7 @@ ACCESS_FAMILIES: Final = (
         ("reason",),
         "Calls refused: without credentials, with credentials that are not believed, not allowed, or over a quota.",
     ),
-    Family("syncpoint_access_callers", _G, "", (), "Tokens and certificates that are remembered."),
+    Family("syncpoint_access_callers", _G, "", (), "Cached tokens and certificates."),
 )
 FAMILIES: Final = (
     *CATALOG_FAMILIES,

@@ -24,7 +24,7 @@ _GOOGLE: Final = ("project_id", "subscription_id")
 
 _COUNTED: Final = (  # in the order of `subscribe.delivery_counts.NAMES`
     ("responses_total", "", "Responses with messages."),
-    ("messages_total", "", "Messages delivered, again and again counted."),
+    ("messages_total", "", "Messages delivered, including redeliveries."),
     ("bytes_total", "bytes", "Bytes of responses."),
     (
         "redelivered_total",
@@ -32,11 +32,11 @@ _COUNTED: Final = (  # in the order of `subscribe.delivery_counts.NAMES`
         "Messages delivered again; of ordered subscriptions only where attempts are counted (retry or dead letters).",
     ),
     ("ack_requests_total", "", "Requests that acknowledge."),
-    ("acknowledged_total", "", "Ack ids in them that count."),
-    ("refused_acks_total", "", "Ack ids that were over or unknown (exactly-once delivery)."),
+    ("acknowledged_total", "", "Acknowledged ack ids that were valid."),
+    ("refused_acks_total", "", "Ack ids that were expired or unknown (exactly-once delivery)."),
     ("modify_requests_total", "", "Requests that change deadlines."),
-    ("nacked_total", "", "Messages given back by their subscriber."),
-    ("expired_leases_total", "", "Messages that came back because their deadline was over."),
+    ("nacked_total", "", "Messages returned by their subscriber."),
+    ("expired_leases_total", "", "Messages returned because their deadline expired."),
     ("filtered_total", "", "Messages that the filter or rules left out."),
     ("dead_letters_total", "", "Messages moved to the dead-letter topic."),
     (
@@ -44,13 +44,13 @@ _COUNTED: Final = (  # in the order of `subscribe.delivery_counts.NAMES`
         "",
         "Dead letters that could not be published; they are offered again.",
     ),
-    ("run_out_total", "", "Messages dropped on their way out, because their time to live was over."),
+    ("run_out_total", "", "Messages dropped before delivery because their time to live expired."),
 )
 _STANDING: Final = (
-    ("backlog_messages", "", "Messages that are not acknowledged."),
-    ("backlog_bytes", "bytes", "Bytes of them, estimated from the oldest."),
-    ("oldest_unacked_age_seconds", "seconds", "Age of the oldest of them; under _other: not known."),
-    ("outstanding_messages", "", "Messages delivered and neither acknowledged nor back."),
+    ("backlog_messages", "", "Unacknowledged messages."),
+    ("backlog_bytes", "bytes", "Bytes of unacknowledged messages, estimated from the oldest."),
+    ("oldest_unacked_age_seconds", "seconds", "Age of the oldest unacknowledged message; unknown for _other."),
+    ("outstanding_messages", "", "Messages delivered, and neither acknowledged nor returned."),
     ("outstanding_bytes", "bytes", "Bytes of them."),
     ("subscribers", "", "Streams and pulls that wait for messages."),
 )
@@ -59,10 +59,10 @@ _ALL: Final = (
     ("delivery_streams", _G, "", "Open streaming pulls."),
     ("delivery_outstanding_messages", _G, "", "Messages outstanding, over all subscriptions."),
     ("delivery_outstanding_bytes", _G, "bytes", "Bytes of them."),
-    ("delivery_waiting_messages", _G, "", "Messages that came back and wait for their time."),
-    ("delivery_failed_steps_total", _C, "", "Steps that failed and were begun anew: a fault of ours."),
+    ("delivery_waiting_messages", _G, "", "Returned messages that wait for their retry."),
+    ("delivery_failed_steps_total", _C, "", "Internal steps that failed and were restarted, because of a bug."),
     ("delivery_latency_seconds", _H, "seconds", "From publishing to the first delivery."),
-    ("backlog_survey_seconds", _G, "seconds", "How long the newest counting of backlogs took."),
+    ("backlog_survey_seconds", _G, "seconds", "Duration of the newest count of backlogs."),
 )
 _GOOGLES: Final = {
     "ack_message_count": ("acknowledged", "messages acknowledged"),
