@@ -89,7 +89,7 @@ class CallError(RuntimeError):
         return _rebuild, (self.code, self.text, self.details, self.where, self.unsent)
 
     def at(self, where: str) -> CallError:
-        """The same failure with the server and the method it came from."""
+        """Return this failure with its server and method added to the message."""
         return CallError(self.code, self.text, self.details, where=where, unsent=self.unsent)
 
 

@@ -59,7 +59,7 @@ class StagedFlow:
 
 
 class FlowsFile:
-    """See the module. `path`: of flows.json."""
+    """Read the flows of a federation from flows.json at `path`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

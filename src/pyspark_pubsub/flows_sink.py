@@ -46,7 +46,7 @@ class FlowsStaged(WriterCommitMessage):
 
 
 class FlowsWriter(Writer, DataSourceStreamArrowWriter):
-    """See the module."""
+    """Write the rows of many flows to their targets in one query."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)

@@ -53,7 +53,7 @@ class _Standing:
 
 
 class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module."""
+    """Read the sources of many flows in one query."""
 
     def __init__(
         self,

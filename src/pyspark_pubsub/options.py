@@ -163,7 +163,7 @@ class Options:
         return self._values[name]
 
     def replaced(self, values: Mapping[str, Any]) -> Options:
-        """The same with other values of some, such as those of one flow."""
+        """Return a copy with some values replaced, such as those of one flow."""
         made = copy(self)
         made._values = {**self._values, **values}
         return made

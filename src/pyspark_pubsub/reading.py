@@ -206,7 +206,7 @@ def parse_frame(message: memoryview, buffer: pa.Buffer | None) -> RangeFrame:
 
 
 def prefetched(source: Iterator[Any], ahead: int) -> Generator[Any, None, None]:
-    """The same items, `ahead` of them read by a thread while the consumer works. Closing it ends the thread."""
+    """Yield the items, while a thread reads up to `ahead` of them in advance. Closing it ends the thread."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
     stop = threading.Event()
 

@@ -61,12 +61,12 @@ def test_a_wrong_file_is_refused_with_the_place(file: Path, wrong: str, reported
 def test_stop_needs_somebody_who_runs(file: Path) -> None:
     result = said("federation", "stop", str(file))
     assert result.exit_code == 1
-    assert "Nobody runs it" in result.output
+    assert "not running here" in result.output
 
 
 def test_who_is_gone_does_not_run(file: Path, tmp_path: Path) -> None:
     StateFolder(tmp_path / "federation-state").say(SupervisorState(pid=2**22 + 1, file=str(file), started=0.0))
-    assert "Nobody runs it" in said("federation", "stop", str(file)).output
+    assert "not running here" in said("federation", "stop", str(file)).output
 
 
 def away(servers: Servers, cluster: FederatedCluster, method: str, request: Any) -> Any:
