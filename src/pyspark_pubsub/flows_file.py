@@ -59,7 +59,7 @@ class StagedFlow:
 
 
 class FlowsFile:
-    """Read the flows of a federation from flows.json at `path`."""
+    """Access flows.json at `path`, which lists the flows of a shared query."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

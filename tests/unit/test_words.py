@@ -49,7 +49,7 @@ RETIRED = {
     "world": "harness, simulation, cluster",
     "worlds": "harnesses, simulations",
 }
-OPENINGS_MAX = 0
+OPENINGS_MAX = 1
 DIALECT = {
     "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 159),
     "behind, for after": (r"\bbehind\b", 586),

@@ -24,10 +24,7 @@ _SLOTS_MIN = cython.declare(cython.longlong, 1 << 6)
 @cython.final
 @cython.cclass
 class IdTable:
-    """A table from published ids, as 128-bit hashes, to the place and second of their message.
-
-    `len` counts entries, including ids that were added again.
-    """
+    """See the module. `len` is the number of entries, those of ids that were added again included."""
 
     def __init__(self) -> None:
         self._chunks: list = []
