@@ -57,7 +57,7 @@ def near(files: set[str]) -> list[str]:
     modules |= {module_of(kit) for kit in importing(modules, "tests", "*.py")}
     found = {file for file in files if Path(file).match("test_*.py") and (ROOT / file).exists()}
     found |= importing(modules, "tests/unit", "test_*.py")
-    rooms = {Path("tests/unit", *Path(file).parts[2:-1]) for file in files if file.startswith("src/syncpoint/")}
+    rooms = {Path("tests/unit", *Path(file).parts[2:-1][:2]) for file in files if file.startswith("src/syncpoint/")}
     found |= {str(room) for room in rooms if room != Path("tests/unit") and (ROOT / room).is_dir()}
     return sorted({path for path in found if not path.startswith("tests/unit/docs/")} | ALWAYS)
 
