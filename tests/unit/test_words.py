@@ -52,9 +52,9 @@ RETIRED = {
 OPENINGS_MAX = 1
 DIALECT = {
     "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 159),
-    "behind, for after": (r"\bbehind\b", 580),
-    "says, said": (r"\b(?:says|said)\b", 976),
-    "whoever": (r"\b[Ww]hoever\b", 230),
+    "behind, for after": (r"\bbehind\b", 573),
+    "says, said": (r"\b(?:says|said)\b", 967),
+    "whoever": (r"\b[Ww]hoever\b", 224),
 }
 # Words and phrases that texts do without, each with what is said instead.
 PHRASES = {
