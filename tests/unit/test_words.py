@@ -14,7 +14,7 @@ NODES = {path.relative_to(SRC): list(ast.walk(ast.parse(path.read_bytes()))) for
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(SRC.rglob("*.md")),
 ]
 
