@@ -26,7 +26,7 @@ from tests.spark.federation_kit import PROJECT, Site, awaited, job_in_thread, na
 from tests.spark.patterns_kit import PatternTasks
 from tests.spark.spark_harness import SUBSCRIBER, Topic
 
-pytestmark = [pytest.mark.long, pytest.mark.shows("pipeline-clusters")]
+pytestmark = [pytest.mark.long, pytest.mark.shows("pipeline-clusters", "federation")]
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 COUNT = 4_000
