@@ -9,6 +9,7 @@ from syncpoint.base.model.errors import InvalidArgument, NotFound, ResourceExhau
 from syncpoint.base.model.flow import FlowLimit
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.dedup import BatchFact
+from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.keep.retention import forget_empty_sources, is_needed
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.log.storage.errors import StorageDamaged
@@ -344,3 +345,23 @@ def test_a_damaged_entry_is_skipped_loudly_and_stays_unacknowledged(caplog: pyte
     subscriber.ack()
     (source,) = harness.publish.sources.of_topic(1)
     assert is_needed(harness.publish, source.number, 1, 1, harness.clock.time_ns())
+
+
+def test_an_older_seek_that_is_persisted_does_not_release_what_a_newer_one_holds() -> None:
+    harness = ForwarderHarness()
+    harness.send("a")
+    harness.advance(1)
+    (source,) = harness.publish.sources.of_topic(1)
+    server = harness.publish.server
+    served: list[Any] = []
+    older, newer = Ledger(2), Ledger(2)
+    server.begin_reset(older)
+    server.begin_reset(newer)
+    server.on_reset_persisted(older)
+    assert not server.is_reset_persisted(2)
+    server.fetch(2, source.number, 0, 1000, served.append)
+    assert served == [[]]
+    server.on_reset_persisted(newer)
+    assert server.is_reset_persisted(2)
+    server.fetch(2, source.number, 0, 1000, served.append)
+    assert len(served[1]) == 1
