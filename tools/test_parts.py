@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,7 @@ BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]  # it says what was skipped, and why
 # Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=8"]
-THREE, TWO = ["-n", "3", *BY_FILE], ["-n", "2", *BY_FILE]
+FOUR, TWO = ["-n", "4", *BY_FILE], ["-n", "2", *BY_FILE]
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -92,7 +93,8 @@ INTEGRATION = {
 }
 
 
-# Files that take longest, which begin first so that nobody waits for them in the end.
+# Files that take longest and compute most. They begin early, so that nobody waits for them in the end, and in turns
+# with the others, most of which wait for servers.
 LONGEST = [
     "recovery_soak",
     "recovery_acks",
@@ -117,14 +119,12 @@ LONGEST = [
 ]
 
 
-def _rank(path: Path) -> tuple[int, str]:
-    short = path.stem.removeprefix("test_")
-    return LONGEST.index(short) if short in LONGEST else len(LONGEST), short
-
-
 def test_files(folder: str) -> list[Path]:
-    """The test files of a folder of `tests`, those first that take longest."""
-    return sorted((ROOT / "tests" / folder).glob("test_*.py"), key=_rank)
+    """The test files of a folder of `tests`: those that take longest and the others in turns."""
+    files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))}
+    others = [path for name, path in files.items() if name not in LONGEST]
+    turns = zip_longest((files[name] for name in LONGEST if name in files), others)
+    return [path for turn in turns for path in turn if path is not None]
 
 
 def integration_paths(*groups: str) -> list[str]:
@@ -138,7 +138,7 @@ def integration_paths(*groups: str) -> list[str]:
 
 
 GROUPS = [
-    Part(name, f"integration: {what}", budget_s, [*PYTEST, *THREE, *integration_paths(name)])
+    Part(name, f"integration: {what}", budget_s, [*PYTEST, *FOUR, *integration_paths(name)])
     for name, (what, budget_s, _) in INTEGRATION.items()
 ]
 
@@ -178,7 +178,7 @@ TEST = (
         "integration",
         "real servers, official clients, faults",
         1200,
-        [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *FOUR, *integration_paths(*INTEGRATION)],
         marked="not shared_cluster",
     ),
     Part(
