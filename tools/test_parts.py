@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]  # it says what was skipped, and why
 # Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=8"]
-FOUR, TWO = ["-n", "4", *BY_FILE], ["-n", "2", *BY_FILE]
+THREE, TWO = ["-n", "3", *BY_FILE], ["-n", "2", *BY_FILE]
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -138,7 +138,7 @@ def integration_paths(*groups: str) -> list[str]:
 
 
 GROUPS = [
-    Part(name, f"integration: {what}", budget_s, [*PYTEST, *FOUR, *integration_paths(name)])
+    Part(name, f"integration: {what}", budget_s, [*PYTEST, *THREE, *integration_paths(name)])
     for name, (what, budget_s, _) in INTEGRATION.items()
 ]
 
@@ -178,7 +178,7 @@ TEST = (
         "integration",
         "real servers, official clients, faults",
         1200,
-        [*PYTEST, *FOUR, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
         marked="not shared_cluster",
     ),
     Part(
