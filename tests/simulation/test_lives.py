@@ -43,6 +43,11 @@ def test_a_cluster_in_which_messages_are_read_while_their_copies_are_persisted()
     assert run_cluster(50057).violations == []
 
 
+def test_a_cluster_whose_rules_change_for_all_while_chains_have_no_owner() -> None:
+    """Lanes that recovery brings back say nothing; see `tests/unit/broker/publish/facts/test_lane_bounds.py`."""
+    assert run_cluster(71003).violations == []
+
+
 @pytest.mark.parametrize(
     "shape", [Topology(3, 1), Topology(1, 3), Topology(3, 3, spread=True)], ids=["3x1", "1x3", "3x3"]
 )

@@ -29,7 +29,7 @@ def state_of(ledger: Ledger, record: Subscription, sources: Sequence[Source]) ->
     state.lanes = dict(ledger.lanes) or {0: LaneBounds()}
     wanted = {lane.number: lane for lane in lanes_of(record.options)}
     for lane in _to_begin(wanted, state.lanes):
-        begin_lane(state, lane, sources)
+        begin_lane(state, lane, wanted, sources)
     for number, bounds in list(state.lanes.items()):
         found = wanted.get(number)
         if found is None or found.dropped:
@@ -39,9 +39,14 @@ def state_of(ledger: Ledger, record: Subscription, sources: Sequence[Source]) ->
     return state
 
 
-def begin_lane(state: Ledger, lane: RuleLane, sources: Sequence[Source]) -> None:
-    """Add a lane: with the rest of those that it is a copy of, or where the log ends."""
-    copied = [one for one in lane.copy_of if one in state.lanes]
+def begin_lane(state: Ledger, lane: RuleLane, lanes: Mapping[int, RuleLane], sources: Sequence[Source]) -> None:
+    """Add a lane: with the rest of those that it is a copy of, or where the log ends.
+
+    Recovery brings lanes back that were dropped when a copy of them began. What was acknowledged since is in the copy
+    alone, so of a lane and its copy the copy counts. `lanes`: those of the record, by number.
+    """
+    known = {one for one in lane.copy_of if one in state.lanes}
+    copied = known.difference(*(lanes[one].copy_of for one in known if one in lanes))
     state.set_lane(lane.number, LaneBounds({} if copied else _places(sources, lane.revision)))
     for source in sources if copied else ():
         if source.revision < lane.revision:

@@ -11,6 +11,7 @@ them: by the place alone recovery knows whether they were persisted, also when t
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -43,7 +44,7 @@ class FactLog:
             store.append(*write(behind))
 
 
-class MessageFacts(Generic[Fact]):
+class MessageFacts(ABC, Generic[Fact]):
     """Facts of one kind, an extension of the log unless it says another `head`."""
 
     number: ExtensionNumber  # what its entries are marked with
@@ -73,9 +74,9 @@ class MessageFacts(Generic[Fact]):
         """What was encoded."""
         return (cls.made_of(*row) for row in cls.row.iter_unpack(rows))
 
+    @abstractmethod
     def apply(self, fact: Fact) -> None:
         """A fact is so from now on. One that was read may be applied twice, and over later ones."""
-        raise NotImplementedError
 
     def stored(self, fact: Fact) -> Fact | None:
         """What of a fact is about messages that are stored, if the log may have ended in front of them."""

@@ -131,6 +131,13 @@ def test_a_lane_that_is_missed_is_made_for_the_one_that_copies_it() -> None:
 # -- in a chain --------------------------------------------------------------------------------------------------------
 
 
+def test_a_dropped_lane_that_recovery_brought_back_says_nothing_beside_its_copy() -> None:
+    """Lane 1 copied lane 0, and all is acknowledged in it. Lane 2 copies what both of them have left."""
+    found = record(RuleChange((PLAIN,), to_all=True), RuleChange((PLAIN._replace(sql="a=2"),), to_all=True))
+    before = Ledger(1, acks={7: acked((0, 0, 1), (1, 0, 4))}, lanes={0: LaneBounds(), 1: LaneBounds()})
+    assert gaps(lane_bounds.state_of(before, found, sources(3)), 7, 5) == {2: [4]}
+
+
 def record_of(harness: ChainHarness) -> Subscription:
     known = harness.master.subscription_by_incarnation(SUB_NUMBER)
     assert known is not None
@@ -294,3 +301,21 @@ async def test_a_lane_that_a_chain_does_not_know_yet_is_not_taken_for_an_empty_o
     process.shared.catch_up()
     await asyncio.sleep(0.1)
     assert await fetched(process, source.number, 1) == [0]
+
+
+@simulated
+async def test_rules_changed_for_all_while_a_chain_is_away_bring_nothing_back(harness: ChainHarness) -> None:
+    """What is read back of the log has lanes again that were dropped; what their copies acknowledged counts."""
+    process = await harness.subscribed()
+    await process.publish("a", "b")
+    first = await change(harness, PLAIN, to_all=True)
+    (source,) = process.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+    await process.publish("c")
+    assert await fetched(process, source.number, first[-1].number) == [0, 1, 2]
+    assert await acknowledge(process, source.number, first[-1].number, 0, 1, 2) is None
+    await process.crash()
+    second = RuleChange((PLAIN._replace(sql="a=2"),), to_all=True)
+    options = changed_rules(record_of(harness).options, second, harness.master.revision + 1)
+    assert options.lanes[-1].copy_of == (0, first[-1].number)
+    harness.update(options=options)
+    assert await fetched(await harness.opened(), source.number, options.lanes[-1].number) == []
