@@ -111,7 +111,6 @@ LONGEST = [
     "one_house",
     "one_house_service_bus",
     "one_house_changes",
-    "one_house_inner",
     "patterns",
     "sink",
     "analytics",

@@ -17,9 +17,11 @@ from typing import Any
 import grpc
 import pytest
 
+from syncpoint.front.client.client import Client
 from syncpoint.testing.rigs import official
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire.protobuf import methods
 from tests.kit import forked_programs, houses
 from tests.kit.endpoint import Endpoint
 
@@ -54,6 +56,11 @@ class Space:
 
     def path(self, kind: str, short: str) -> str:
         return f"projects/{self.project}/{kind}/{short}"
+
+    def asked(self, method: str, **fields: Any) -> Any:
+        """What a method of the admin service answers."""
+        with Client(self.endpoint) as client:
+            return client.call(f"Admin.{method}", methods.ADMIN[method].request(**fields))
 
     def topic(self, short: str = "topic", **fields: Any) -> str:
         """Create a topic and return its full name."""

@@ -1,4 +1,5 @@
-"""The same features on one server, on `serve --workers` and on a cluster: one composition, which answers alike."""
+"""The same features on one server, on `serve --workers` and on a cluster: one composition, which answers alike; with
+forwards and topologies."""
 
 from __future__ import annotations
 
@@ -7,20 +8,30 @@ import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import grpc
 import pytest
 
-from syncpoint.testing.rigs.official import attributes_of, bodies, refused
+from syncpoint.base.model.errors import InvalidArgument, NotFound
+from syncpoint.broker.forward.forward_driver import HELD_MAX
+from syncpoint.front.client.client import Client
+from syncpoint.programs.topology.topology_drawing import drawn
+from syncpoint.programs.topology.topology_file import load, parse
+from syncpoint.programs.topology.topology_flows import flows, project_graph
+from syncpoint.programs.topology.topology_live import carry_out, read
+from syncpoint.programs.topology.topology_plan import plan
+from syncpoint.testing.rigs.official import attributes_of, bodies, eventually, refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
 from tests.kit.any_request import Drawing
 
-pytestmark = pytest.mark.shows("one-house")
+pytestmark = pytest.mark.shows("one-house", "forwarding")
 
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
 OFTEN = ["CreateTopic", "CreateSubscription", "CreateSnapshot", "UpdateTopic", "UpdateSubscription", "UpdateSnapshot",
@@ -283,3 +294,192 @@ def test_what_belongs_to_a_topic_is_listed_by_pages(space: Space) -> None:
     assert paged(space.api.list_topic_subscriptions, topic, "subscriptions") == [subscriptions[0], subscriptions[2]]
     with refused("INVALID_ARGUMENT", "page_token"):
         space.api.list_topic_snapshots({"topic": topic, "page_token": "nonsense"})
+
+
+def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Space) -> None:
+    first, queue, dead = space.topic("hop"), space.topic("hop-archive"), space.topic("hop-dead")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "hop-onwards", enable_message_ordering=True, dead_letter_policy=policy)
+    reader = space.subscription(queue, "hop-reader", enable_message_ordering=True)
+    letters = space.subscription(dead, "hop-letters")
+
+    def forward(subscription: str, topic: str) -> None:
+        options = {"subscription": subscription, "forward_to": topic}
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+
+    with pytest.raises(NotFound):
+        forward(onwards, f"{first}-not-there")
+    with pytest.raises(InvalidArgument, match="forward_to is the topic"):
+        forward(onwards, first)
+    forward(onwards, queue)
+    with refused("FAILED_PRECONDITION", f"forwarded to {queue}"):
+        space.pull(onwards)
+    for number in range(20):
+        space.publish(first, b"%d" % number, key=f"k{number % 2}", attributes={"own": "kept"})
+    got = space.pull(reader, 20, ack=True)
+    for key in ("k0", "k1"):
+        mine = [int(one.message.data) for one in got if one.message.ordering_key == key]
+        assert mine == sorted(mine), f"order of {key}"
+    assert {attributes_of(one)["sys.ForwardHops"] for one in got} == {"1"}
+    assert len({attributes_of(one)["sys.ForwardedFrom"] for one in got}) == 20
+    eventually(lambda: space.asked("GetSubscriptionState", subscription=onwards).backlog_messages == 0)
+    state = space.asked("GetSubscriptionState", subscription=onwards)
+    assert (state.forward.topic, state.forward.forwarded, state.forward.held) == (queue, 20, 0)
+
+    suspend = {"options": {"topic": queue, "send_suspended": True}, "update_mask": {"paths": ["send_suspended"]}}
+    space.asked("UpdateTopicOptions", **suspend)
+    space.publish(first, b"later")
+
+    def waits() -> bool:
+        return "suspended" in space.asked("GetSubscriptionState", subscription=onwards).forward.last_error
+
+    eventually(waits)
+    suspend["options"]["send_suspended"] = False
+    space.asked("UpdateTopicOptions", **suspend)
+    assert bodies(space.pull(reader, 1, ack=True)) == [b"later"]
+
+    back = space.subscription(queue, "hop-back", enable_message_ordering=True, dead_letter_policy=policy)
+    forward(back, first)
+    space.publish(first, b"round", key="k0")
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"round"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
+    assert "sys.ForwardHops" not in attributes_of(letter), "it begins anew"
+    assert attributes_of(letter)["sys.DeadLetterCount"] == "1"
+    assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]
+
+
+def test_a_mailbox_that_nobody_empties_holds_up_neither_its_source_nor_other_subscriptions(space: Space) -> None:
+    """More is forwarded than may be held to be forwarded, and it all stays in the mailbox until somebody comes."""
+    size, count = 120_000, 300
+    assert size * count > HELD_MAX
+    source, mailbox = space.topic("full-source"), space.topic("full-mailbox")
+    onwards, beside = space.subscription(source, "full-onwards"), space.subscription(source, "full-beside")
+    unread = space.subscription(mailbox, "full-unread")
+    options = {"subscription": onwards, "forward_to": mailbox}
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+
+    def backlog(subscription: str) -> int:
+        return int(space.asked("GetSubscriptionState", subscription=subscription).backlog_messages)
+
+    expected = {b"%d" % number for number in range(count)}
+    for number in range(0, count, 10):
+        space.publish(source, *(b"%d" % one + b"." * size for one in range(number, number + 10)))
+    eventually(lambda: backlog(onwards) == 0, 180)
+    assert backlog(unread) == count
+    assert {body.rstrip(b".") for body in bodies(space.pull(beside, count, within=120, ack=True))} == expected
+    space.publish(source, b"last")
+    assert bodies(space.pull(beside, ack=True)) == [b"last"]
+    eventually(lambda: backlog(unread) == count + 1, 60)
+    found = [body.rstrip(b".") for body in bodies(space.pull(unread, count + 1, within=120, ack=True))]
+    assert (len(found), set(found)) == (count + 1, expected | {b"last"})
+
+
+def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: Space) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "topology" / "two_tenants.yaml"
+    wanted = load(example, None)
+    with Client(space.endpoint) as client:
+        steps = plan(wanted, read(client, wanted))
+        done: list[str] = []
+        carry_out(client, steps, lambda step: done.append(step.name))
+        assert sorted(done) == sorted(step.name for step in steps)
+        assert plan(wanted, read(client, wanted)) == []
+    for tenant, temperatures in (("factory", (21, 85, 95)), ("lab", (-75, -20))):
+        for temperature in temperatures:
+            attributes = {"temperature": str(temperature)}
+            space.publish(f"projects/{tenant}/topics/readings", b"%d" % temperature, key="k", attributes=attributes)
+    space.publish("projects/lab/topics/readings", b"no number", key="k")
+    for tenant, alarms in (("factory", [b"85", b"95"]), ("lab", [b"-75"])):
+        got = space.pull(f"projects/{tenant}/subscriptions/alarms", len(alarms), ack=True)
+        assert bodies(got) == alarms
+        assert {attributes_of(one)["tenant"] for one in got} == {tenant}
+    kept = space.pull("projects/hub/subscriptions/archive", 5, ack=True)
+    assert sorted(bodies(kept)) == [b"-20", b"-75", b"21", b"85", b"95"]
+    with Client(space.endpoint) as client:
+        found = project_graph(client, "projects/hub")
+        before = flows(client, found)
+        space.publish("projects/hub/topics/intake", b"a", b"b")
+        found.measure(before, flows(client, found), 1.0)
+        assert found.topics["projects/hub/topics/intake"].rate == 2.0
+        assert "factory/alarms" in drawn(found)
+        nothing = parse({"projects": {name: {"topics": {"kept": {}}} for name in wanted.projects}}, None)
+        carry_out(client, plan(nothing, read(client, nothing), prune=True), lambda step: None)
+        assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}
+
+
+def test_a_circle_of_fans_ends_within_the_copies_of_one_message(space: Space) -> None:
+    """Ten forwards each way: 10 copies, and 100 of these; each of those would be 1,000."""
+    first, second = space.topic("fan"), space.topic("fan-back")
+    watched = {one: space.subscription(one, f"{one.rpartition('/')[2]}-all") for one in (first, second)}
+    there = [space.subscription(first, f"there-{number}") for number in range(10)]
+    back = [space.subscription(second, f"back-{number}") for number in range(10)]
+    for subscription in (*there, *back):
+        options = {"subscription": subscription, "forward_to": second if subscription in there else first}
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    space.publish(first, b"bomb", attributes={"sys.ForwardCopies": "999999"})
+
+    def ended() -> bool:
+        states = [space.asked("GetSubscriptionState", subscription=one).forward.last_error for one in there]
+        return all("MaxForwardCopiesExceeded" in one for one in states)
+
+    eventually(ended)
+    stored = [space.asked("GetSubscriptionState", subscription=watched[one]).backlog_messages for one in watched]
+    assert stored == [1 + 100, 10]
+    waiting = [space.asked("GetSubscriptionState", subscription=one).backlog_messages for one in there]
+    assert waiting == [100] * 10, "what goes too far waits where it is"
+
+
+def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
+    """In one request with what fits, and at its time where the target schedules."""
+    definition = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+    schema = {"type_": "AVRO", "definition": definition}
+    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "orders", "schema": schema})
+    first, dead = space.topic("loose"), space.topic("loose-dead")
+    strict = space.topic("strict", schema_settings={"schema": made.name, "encoding": "JSON"})
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "loose-onwards", dead_letter_policy=policy)
+    reader, letters = space.subscription(strict, "strict-reader"), space.subscription(dead, "loose-letters")
+    space.publish(first, b'{"id": "a"}', b"no order", b'{"id": "b"}')
+    due = (datetime.now(UTC) + timedelta(seconds=4)).isoformat()
+    space.asked("CreateRule", subscription=onwards, rule={"name": "later", "sql": "later IS NOT NULL",
+          "action": f"SET sys.ScheduledEnqueueTimeUtc = '{due}'"})  # fmt: skip
+    space.publish(first, b'{"id": "c"}', attributes={"later": "yes"})
+    options = {"subscription": onwards, "forward_to": strict}
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    got = space.pull(reader, 4, within=40, ack=True)
+    assert sorted(bodies(got)) == [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}', b'{"id": "c"}']
+    assert {attributes_of(one)["googclient_schemarevisionid"] for one in got} == {made.revision_id}
+    (later,) = (one for one in got if "RuleName" in attributes_of(one))
+    assert later.message.publish_time >= datetime.fromisoformat(due)
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"no order"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "ForwardingRefused"
+    assert "schema" in attributes_of(letter)["sys.DeadLetterErrorDescription"]
+
+
+def test_soon_after_a_change_of_its_target_is_answered_all_is_forwarded_there(space: Space) -> None:
+    """On one server at once; workers and clusters learn of it by what they watch, which takes milliseconds."""
+    topic, targets = space.topic("moves"), [space.topic(f"moves-{number}") for number in range(3)]
+    readers = [space.subscription(target, f"moves-reader-{number}") for number, target in enumerate(targets)]
+    onwards, got = space.subscription(topic, "moves-onwards"), list[list[bytes]]([[], [], []])
+
+    def arrived(number: int) -> bool:
+        space.publish(topic, b"%d: a probe" % number)
+        came = space.pull_once(readers[number], wait=1.0)
+        if came:
+            space.ack(readers[number], *came)
+        got[number] += bodies(came)
+        return bool(came)
+
+    for number, target in enumerate(targets):
+        options = {"subscription": onwards, "forward_to": target}
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+        eventually(lambda number=number: arrived(number), 30, "the change is in force")
+        after = {b"%d: %d" % (number, one) for one in range(20)}
+        space.publish(topic, *after)
+        while not after <= set(got[number]):
+            got[number] += bodies(space.pull(readers[number], ack=True))
+    for number, reader in enumerate(readers):
+        left = [*got[number], *(one.message.data for one in space.peek(reader))]
+        strays = {one for one in left if not one.startswith(b"%d:" % number) and b"probe" not in one}
+        assert not strays, "what was published once a change was in force went elsewhere"

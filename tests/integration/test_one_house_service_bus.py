@@ -1,29 +1,20 @@
-"""Rules, times, queues, letters, forwards and topologies on one server, on `serve --workers` and on a cluster."""
+"""Rules, times, queues and letters on one server, on `serve --workers` and on a cluster."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from syncpoint.broker.forward.forward_driver import HELD_MAX
 from syncpoint.front.client.client import Client
 from syncpoint.front.client.findings import findings
 from syncpoint.programs.cli.why import facts_of
-from syncpoint.programs.topology.topology_drawing import drawn
-from syncpoint.programs.topology.topology_file import load, parse
-from syncpoint.programs.topology.topology_flows import flows, project_graph
-from syncpoint.programs.topology.topology_live import carry_out, read
-from syncpoint.programs.topology.topology_plan import plan
 from syncpoint.testing.rigs.official import attributes_of, bodies, eventually, refused
-from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space
 
@@ -45,10 +36,10 @@ def test_what_outlives_its_time_is_dropped_or_becomes_a_letter(space: Space) -> 
     dead = space.subscription(letters, "brief-letters")
     options = {"subscription": burying, "ttl": {"seconds": 3600}, "dead_letter_expired": True}
     mask = {"paths": ["ttl", "dead_letter_expired"]}
-    assert asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask).ttl.seconds == 3600
+    assert space.asked("UpdateSubscriptionOptions", options=options, update_mask=mask).ttl.seconds == 3600
     options = {"subscription": dropping, "dead_letter_expired": True}
     with pytest.raises(FailedPrecondition, match="no dead-letter policy"):
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_expired"]})
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_expired"]})
     with refused("INVALID_ARGUMENT", "sys.TimeToLive"):
         space.publish(topic, b"x", attributes={"sys.TimeToLive": "soon"})
     space.publish(topic, b"short", attributes={"sys.TimeToLive": "0:0:0.001"})
@@ -80,21 +71,21 @@ def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space:
     (gone,) = space.publish(topic, b"gone", attributes=ahead(3))
     space.publish(topic, b"now")
     assert bodies(space.pull(subscription, 1, ack=True)) == [b"now"]
-    listed = asked(space, "ListScheduledMessages", topic=topic, page_size=3)
-    rest = asked(space, "ListScheduledMessages", topic=topic, page_size=100, page_token=listed.next_page_token)
+    listed = space.asked("ListScheduledMessages", topic=topic, page_size=3)
+    rest = space.asked("ListScheduledMessages", topic=topic, page_size=100, page_token=listed.next_page_token)
     assert [one.message_id for one in [*listed.messages, *rest.messages]] == [soon, gone, *late]
-    shown = asked(space, "GetScheduledMessage", topic=topic, message_id=late[0])
+    shown = space.asked("GetScheduledMessage", topic=topic, message_id=late[0])
     assert shown.message.data == b"late"
-    asked(space, "CancelScheduledMessage", topic=topic, message_id=gone)
+    space.asked("CancelScheduledMessage", topic=topic, message_id=gone)
     for method in ("CancelScheduledMessage", "GetScheduledMessage"):
         with pytest.raises(NotFound, match="waits under this id"):
-            asked(space, method, topic=topic, message_id=gone)
+            space.asked(method, topic=topic, message_id=gone)
     (message,) = space.pull(subscription, 1, ack=True)
     assert message.message.data == b"soon"
     assert attributes_of(message)["sys.ScheduledMessageId"] == soon != message.message.message_id
     assert message.message.publish_time >= datetime.fromisoformat(when["sys.ScheduledEnqueueTimeUtc"])
     with pytest.raises(NotFound):
-        asked(space, "CancelScheduledMessage", topic=topic, message_id=soon)
+        space.asked("CancelScheduledMessage", topic=topic, message_id=soon)
     assert not space.peek(subscription)
 
 
@@ -113,14 +104,14 @@ def test_scheduled_messages_of_a_key_are_published_in_the_order_of_their_times(s
         attributes={"sys.ScheduledEnqueueTimeUtc": (begun + timedelta(seconds=600)).isoformat()},
     )  # fmt: skip
     space.publish(topic, b"a0", key="a")
-    asked(space, "CancelScheduledMessage", topic=topic, message_id=never)
+    space.asked("CancelScheduledMessage", topic=topic, message_id=never)
     got = space.pull(subscription, 10, within=40, ack=True)
     for key in ("a", "b", "c"):
         wanted = [f"{key}{seconds}".encode() for seconds in (3, 4, 5)]
         assert [one for one in bodies(got) if one.startswith(key.encode())] == [b"a0"] * (key == "a") + wanted
     for one in got:
         assert attributes_of(one).get("sys.ScheduledMessageId") == named.get(one.message.data)
-    assert not asked(space, "ListScheduledMessages", topic=topic, page_size=10).messages
+    assert not space.asked("ListScheduledMessages", topic=topic, page_size=10).messages
     assert not space.peek(subscription)
 
 
@@ -130,34 +121,34 @@ def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(sp
     subscription = space.subscription(topic, "odd-sub", dead_letter_policy=policy, ack_deadline_seconds=600)
     dead = space.subscription(letters, "odd-letters")
     options = {"subscription": subscription, "dead_letter_rule_errors": True}
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_rule_errors"]})
-    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
-    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_rule_errors"]})
+    space.asked("CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    space.asked("DeleteRule", subscription=subscription, name="$Default")
     for n in ("0", "5", "50", "2"):
         space.publish(topic, f"n{n}".encode(), attributes={"n": n})
     got = space.pull(subscription, 2)
     given, kept = sorted(got, key=lambda one: one.message.data)[::-1]
     fields = {"subscription": subscription, "ack_ids": [given.ack_id], "reason": "Odd"}
-    answer = asked(space, "DeadLetterMessages", **fields)
+    answer = space.asked("DeadLetterMessages", **fields)
     assert (answer.moved, len(answer.failures)) == (1, 0)
     space.ack(subscription, kept)
-    again = asked(space, "DeadLetterMessages", **fields)
+    again = space.asked("DeadLetterMessages", **fields)
     assert (again.moved, again.failures[0].invalid) == (0, True)
     selection = {"subscription": dead, "source": subscription}
 
     def reasons() -> dict[str, str]:
-        found = asked(space, "ListDeadLetters", selection=selection).letters
+        found = space.asked("ListDeadLetters", selection=selection).letters
         return {one.message.data.decode(): one.reason for one in found}
 
     wanted = {"n0": "FilterEvaluationException", given.message.data.decode(): "Odd"}
     eventually(lambda: reasons() == wanted)
-    asked(space, "DeleteRule", subscription=subscription, name="share")
-    asked(space, "CreateRule", subscription=subscription, rule={"name": "all", "sql": "1=1"})
+    space.asked("DeleteRule", subscription=subscription, name="share")
+    space.asked("CreateRule", subscription=subscription, rule={"name": "all", "sql": "1=1"})
     redriven = 0
-    letters_now = asked(space, "ListDeadLetters", selection=selection).letters
+    letters_now = space.asked("ListDeadLetters", selection=selection).letters
     data = {one.message.message_id: b"corrected" for one in letters_now if one.message.data == b"n0"}
     for dry_run in (True, False):
-        answer = asked(space, "RedriveDeadLetters", selection=selection, dry_run=dry_run, data=data)
+        answer = space.asked("RedriveDeadLetters", selection=selection, dry_run=dry_run, data=data)
         assert not answer.failures
         assert len(answer.letters) == 2
         redriven += answer.redriven
@@ -174,20 +165,20 @@ def test_letters_go_back_and_on_whatever_their_ids_say_and_a_seek_brings_back(sp
     """To a topic that drops duplicates, again after a seek of the letters, and over a forward; circles of these end."""
     topic, dead, central = space.topic("ids"), space.topic("ids-dead"), space.topic("ids-central")
     window = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
-    asked(space, "UpdateTopicOptions", options=window, update_mask={"paths": ["duplicate_detection_window"]})
+    space.asked("UpdateTopicOptions", options=window, update_mask={"paths": ["duplicate_detection_window"]})
     policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
     work = space.subscription(topic, "ids-work", dead_letter_policy=policy, ack_deadline_seconds=600)
     letters = space.subscription(dead, "ids-letters", retain_acked_messages=True)
     (first,) = space.publish(topic, b"pay", attributes={"sys.MessageId": "order-7"})
     (got,) = space.pull(work)
-    assert asked(space, "DeadLetterMessages", subscription=work, ack_ids=[got.ack_id], reason="Odd").moved == 1
+    assert space.asked("DeadLetterMessages", subscription=work, ack_ids=[got.ack_id], reason="Odd").moved == 1
     selection = {"subscription": letters, "source": work}
     for _ in range(2):
-        eventually(lambda: len(asked(space, "ListDeadLetters", selection=selection).letters) == 1)
-        answer = asked(space, "RedriveDeadLetters", selection=selection)
+        eventually(lambda: len(space.asked("ListDeadLetters", selection=selection).letters) == 1)
+        answer = space.asked("RedriveDeadLetters", selection=selection)
         assert (answer.redriven, list(answer.failures)) == (1, [])
         assert bodies(space.pull(work, ack=True)) == [b"pay"], "what is said to be redriven comes"
-        assert not asked(space, "ListDeadLetters", selection=selection).letters
+        assert not space.asked("ListDeadLetters", selection=selection).letters
         space.api.seek({"subscription": letters, "time": datetime(2020, 1, 1, tzinfo=UTC)})
     assert space.publish(topic, b"pay", attributes={"sys.MessageId": "order-7"}) == [first], "as before"
 
@@ -197,10 +188,10 @@ def test_letters_go_back_and_on_whatever_their_ids_say_and_a_seek_brings_back(sp
     back = space.subscription(central, "ids-back", dead_letter_policy=policy)
     rule = {"name": "tidy", "sql": "1=1", "action": "SET [SYS.forwardhops] = '0'"}
     with pytest.raises(InvalidArgument, match="written by the server"):
-        asked(space, "CreateRule", subscription=onwards, rule=rule)
+        space.asked("CreateRule", subscription=onwards, rule=rule)
     for subscription, to in ((onwards, central), (back, dead)):
         options = {"subscription": subscription, "forward_to": to}
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
     space.publish(dead, b"round")
     came = space.pull(reader, 12, within=60, ack=True)
     assert set(bodies(came)) == {b"round"}
@@ -208,7 +199,7 @@ def test_letters_go_back_and_on_whatever_their_ids_say_and_a_seek_brings_back(sp
     assert counts == {"0": 2, "1": 3, "2": 2, "3": 3, "4": 2}, "a letter begins anew, four times"
 
     def says() -> str:
-        return str(asked(space, "GetSubscriptionState", subscription=onwards).forward.last_error)
+        return str(space.asked("GetSubscriptionState", subscription=onwards).forward.last_error)
 
     eventually(lambda: "MaxTransferHopCountExceeded" in says() and "was a dead letter 4 times" in says())
     assert not space.pull_once(reader, wait=3.0)
@@ -221,9 +212,9 @@ def test_letters_come_with_nobody_there(space: Space) -> None:
     dead = space.subscription(letters, "lone-letters")
     options = {"subscription": subscription, "dead_letter_expired": True, "dead_letter_rule_errors": True}
     mask = {"paths": ["dead_letter_expired", "dead_letter_rule_errors"]}
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
-    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
-    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask=mask)
+    space.asked("CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    space.asked("DeleteRule", subscription=subscription, name="$Default")
     space.publish(topic, b"brief", attributes={"n": "5", "sys.TimeToLive": "0:0:1"})
     space.publish(topic, b"fails", attributes={"n": "0"})
     space.publish(topic, b"stays", attributes={"n": "5"})
@@ -231,13 +222,6 @@ def test_letters_come_with_nobody_there(space: Space) -> None:
     reasons = {one.message.data: attributes_of(one)["sys.DeadLetterReason"] for one in got}
     assert reasons == {b"brief": "TTLExpiredException", b"fails": "FilterEvaluationException"}
     assert bodies(space.pull(subscription, ack=True)) == [b"stays"]
-
-
-def asked(space: Space, method: str, **fields: Any) -> Any:
-    """What a method of the admin service answers."""
-    path = methods.ADMIN[method]
-    with Client(space.endpoint) as client:
-        return client.call(f"Admin.{method}", path.request(**fields))
 
 
 def test_a_preview_of_a_seek_counts_what_the_seek_then_brings_back(space: Space) -> None:
@@ -251,12 +235,12 @@ def test_a_preview_of_a_seek_counts_what_the_seek_then_brings_back(space: Space)
     space.publish(topic, b"new")
 
     def preview(**target: Any) -> tuple[int, int, int]:
-        found = asked(space, "PreviewSeek", subscription=subscription, **target)
+        found = space.asked("PreviewSeek", subscription=subscription, **target)
         assert not found.unknown
         return found.backlog_messages, found.returning_messages, found.acknowledged_messages
 
     def backlog() -> int:
-        return int(asked(space, "GetSubscriptionState", subscription=subscription, ranges_max=1).backlog_messages)
+        return int(space.asked("GetSubscriptionState", subscription=subscription, ranges_max=1).backlog_messages)
 
     eventually(lambda: preview(snapshot=snapshot) == (1, 6, 0), what="all six come back")
     assert preview(time={"seconds": 1}) == (1, 6, 0)
@@ -277,12 +261,12 @@ def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -
         {"name": "by", "correlation": {"properties": {"sys.Label": "x"}}, "action": "SET sys.Label = 'y'"},
     ]
     for rule in rules:
-        asked(space, "CreateRule", subscription=subscription, rule=rule)
-    asked(space, "DeleteRule", subscription=subscription, name="$Default")
-    names = [one.name for one in asked(space, "ListRules", subscription=subscription).rules]
+        space.asked("CreateRule", subscription=subscription, rule=rule)
+    space.asked("DeleteRule", subscription=subscription, name="$Default")
+    names = [one.name for one in space.asked("ListRules", subscription=subscription).rules]
     assert names == ["big", "by", "fresh", "odd"]
     with pytest.raises(InvalidArgument, match="ends too early"):
-        asked(space, "UpdateRule", subscription=subscription, rule={"name": "big", "sql": "n >"})
+        space.asked("UpdateRule", subscription=subscription, rule={"name": "big", "sql": "n >"})
     space.publish(topic, b"twelve", attributes={"n": "12", "replicated": "1"})
     space.publish(topic, b"three", attributes={"n": "3"})
     space.publish(topic, b"two", attributes={"n": "2", "sys.Subject": "x", "replicated": "1"})
@@ -300,7 +284,7 @@ def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -
     assert held[b"three", "fresh"] == {"n": "3", "replicated": "1", "next": "4", "RuleName": "fresh"}
     assert held[b"two", "by"]["sys.Subject"] == "y"
     message = {"attributes": {"n": "4"}}
-    trial = asked(space, "TestRule", subscription=subscription, message=message, explain=True)
+    trial = space.asked("TestRule", subscription=subscription, message=message, explain=True)
     assert [dict(one.attributes) for one in trial.copies] == [
         {"n": "4", "replicated": "1", "next": "5", "RuleName": "fresh"}
     ]
@@ -308,7 +292,7 @@ def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -
 
 def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space: Space) -> None:
     queue, received = space.path("topics", "jobs"), space.path("subscriptions", "jobs")
-    asked(space, "CreateQueue", topic={"name": queue})
+    space.asked("CreateQueue", topic={"name": queue})
     space.publish(queue, b"first")
     with refused("FAILED_PRECONDITION", "is a queue"):
         space.subscription(queue, "second")
@@ -318,10 +302,10 @@ def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space
 
     def suspend(*, suspended: bool) -> None:
         mask = {"paths": ["send_suspended"]}
-        asked(space, "UpdateTopicOptions", options={"topic": queue, "send_suspended": suspended}, update_mask=mask)
+        space.asked("UpdateTopicOptions", options={"topic": queue, "send_suspended": suspended}, update_mask=mask)
         mask = {"paths": ["receive_suspended"]}
         options = {"subscription": received, "receive_suspended": suspended}
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
+        space.asked("UpdateSubscriptionOptions", options=options, update_mask=mask)
 
     suspend(suspended=True)
     with refused("FAILED_PRECONDITION", "suspended for sending"):
@@ -337,7 +321,7 @@ def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space
 
     eventually(is_held)
     stream = space.stream(received)
-    shown = asked(space, "GetQueue", topic=queue)
+    shown = space.asked("GetQueue", topic=queue)
     assert shown.send_suspended
     assert shown.receive_suspended
     suspend(suspended=False)
@@ -346,7 +330,7 @@ def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space
     stream.acknowledge(again)
     space.publish(queue, b"second")
     stream.wait(2)
-    asked(space, "DeleteQueue", topic=queue)
+    space.asked("DeleteQueue", topic=queue)
     with refused("NOT_FOUND"):
         space.publish(queue, b"nobody receives this")
 
@@ -356,12 +340,12 @@ def test_a_message_of_an_id_that_was_published_is_dropped(space: Space) -> None:
     space.publish(topic, b"before", attributes={"sys.MessageId": "0"})
     mask = {"paths": ["duplicate_detection_window"]}
     options = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
-    asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
-    assert asked(space, "GetTopicOptions", topic=topic).duplicate_detection_window.seconds == 600
+    space.asked("UpdateTopicOptions", options=options, update_mask=mask)
+    assert space.asked("GetTopicOptions", topic=topic).duplicate_detection_window.seconds == 600
     for seconds in (19, 7 * 86_400 + 1):
         options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
         with pytest.raises(InvalidArgument, match="duplicate_detection_window"):
-            asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
+            space.asked("UpdateTopicOptions", options=options, update_mask=mask)
     with refused("INVALID_ARGUMENT", "sys.MessageId is longer"):
         space.publish(topic, b"", attributes={"sys.MessageId": "x" * 129})
 
@@ -390,7 +374,7 @@ def test_messages_are_shown_without_being_delivered(space: Space) -> None:
         """All pages of it; which of the chains of a cluster has which messages is none of the caller's business."""
         found, token = [], ""
         while True:
-            answer = asked(space, method, page_size=2, page_token=token, **fields)
+            answer = space.asked(method, page_size=2, page_token=token, **fields)
             assert not answer.unknown
             found += [one.message.data for one in answer.messages]
             token = answer.next_page_token
@@ -403,7 +387,7 @@ def test_messages_are_shown_without_being_delivered(space: Space) -> None:
     assert set(shown("PeekTopic", topic=topic)) >= set(rest)
     one = next(one for one in got if one.message.data == b"4")
     assert b"4" in shown("PeekTopic", topic=topic, message_id=one.message.message_id)
-    receipt = asked(space, "GetReceipt", topic=topic, message_id=one.message.message_id)
+    receipt = space.asked("GetReceipt", topic=topic, message_id=one.message.message_id)
     assert receipt.suffices
     assert sum(copy.state == admin.DiskCopy.HELD for copy in receipt.copies) >= receipt.needed
     space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
@@ -421,15 +405,13 @@ def test_why_names_what_keeps_messages(space: Space) -> None:
         return [one.cause for one in findings(facts)]
 
     assert causes() == ["NOBODY_CONNECTED", "NOTHING_PUBLISHED"]
-    asked(
-        space,
+    space.asked(
         "UpdateTopicOptions",
         options={"topic": topic, "send_suspended": True},
         update_mask={"paths": ["send_suspended"]},
     )
     eventually(lambda: "SEND_SUSPENDED" in causes())
-    asked(
-        space,
+    space.asked(
         "UpdateTopicOptions",
         options={"topic": topic, "send_suspended": False},
         update_mask={"paths": ["send_suspended"]},
@@ -440,13 +422,13 @@ def test_why_names_what_keeps_messages(space: Space) -> None:
     got = space.pull(subscription)
     eventually(lambda: causes() == ["OUT_WITH_SUBSCRIBERS", "NOBODY_CONNECTED"])
     options = {"subscription": subscription, "receive_suspended": True}
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
     assert causes()[0] == "RECEIVE_SUSPENDED"
     space.ack(subscription, *got)
     options["receive_suspended"] = False
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
     eventually(lambda: causes() == ["NOBODY_CONNECTED"])
-    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    space.asked("DeleteRule", subscription=subscription, name="$Default")
     assert causes() == ["NOBODY_CONNECTED", "NO_RULES"]
 
 
@@ -457,7 +439,7 @@ def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
         rule: dict[str, Any] = {"name": "$Default", "sql": f"n = {number} OR n = 'each'"}
         if number % 7 == 0:
             rule["action"] = "SET x = 1"
-        asked(space, "UpdateRule", subscription=subscription, rule=rule)
+        space.asked("UpdateRule", subscription=subscription, rule=rule)
         if number % 100 == 50:
             space.publish(topic, f"of {number}".encode(), attributes={"n": str(number)})
     space.publish(topic, b"last", attributes={"n": "each"})
@@ -469,192 +451,3 @@ def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
 
     eventually(all_came)
     assert found == {b"first", b"of 50", b"of 150", b"of 250", b"last"}
-
-
-def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Space) -> None:
-    first, queue, dead = space.topic("hop"), space.topic("hop-archive"), space.topic("hop-dead")
-    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
-    onwards = space.subscription(first, "hop-onwards", enable_message_ordering=True, dead_letter_policy=policy)
-    reader = space.subscription(queue, "hop-reader", enable_message_ordering=True)
-    letters = space.subscription(dead, "hop-letters")
-
-    def forward(subscription: str, topic: str) -> None:
-        options = {"subscription": subscription, "forward_to": topic}
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-
-    with pytest.raises(NotFound):
-        forward(onwards, f"{first}-not-there")
-    with pytest.raises(InvalidArgument, match="forward_to is the topic"):
-        forward(onwards, first)
-    forward(onwards, queue)
-    with refused("FAILED_PRECONDITION", f"forwarded to {queue}"):
-        space.pull(onwards)
-    for number in range(20):
-        space.publish(first, b"%d" % number, key=f"k{number % 2}", attributes={"own": "kept"})
-    got = space.pull(reader, 20, ack=True)
-    for key in ("k0", "k1"):
-        mine = [int(one.message.data) for one in got if one.message.ordering_key == key]
-        assert mine == sorted(mine), f"order of {key}"
-    assert {attributes_of(one)["sys.ForwardHops"] for one in got} == {"1"}
-    assert len({attributes_of(one)["sys.ForwardedFrom"] for one in got}) == 20
-    eventually(lambda: asked(space, "GetSubscriptionState", subscription=onwards).backlog_messages == 0)
-    state = asked(space, "GetSubscriptionState", subscription=onwards)
-    assert (state.forward.topic, state.forward.forwarded, state.forward.held) == (queue, 20, 0)
-
-    suspend = {"options": {"topic": queue, "send_suspended": True}, "update_mask": {"paths": ["send_suspended"]}}
-    asked(space, "UpdateTopicOptions", **suspend)
-    space.publish(first, b"later")
-
-    def waits() -> bool:
-        return "suspended" in asked(space, "GetSubscriptionState", subscription=onwards).forward.last_error
-
-    eventually(waits)
-    suspend["options"]["send_suspended"] = False
-    asked(space, "UpdateTopicOptions", **suspend)
-    assert bodies(space.pull(reader, 1, ack=True)) == [b"later"]
-
-    back = space.subscription(queue, "hop-back", enable_message_ordering=True, dead_letter_policy=policy)
-    forward(back, first)
-    space.publish(first, b"round", key="k0")
-    (letter,) = space.pull(letters, ack=True)
-    assert letter.message.data == b"round"
-    assert attributes_of(letter)["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
-    assert "sys.ForwardHops" not in attributes_of(letter), "it begins anew"
-    assert attributes_of(letter)["sys.DeadLetterCount"] == "1"
-    assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]
-
-
-def test_a_mailbox_that_nobody_empties_holds_up_neither_its_source_nor_other_subscriptions(space: Space) -> None:
-    """More is forwarded than may be held to be forwarded, and it all stays in the mailbox until somebody comes."""
-    size, count = 120_000, 300
-    assert size * count > HELD_MAX
-    source, mailbox = space.topic("full-source"), space.topic("full-mailbox")
-    onwards, beside = space.subscription(source, "full-onwards"), space.subscription(source, "full-beside")
-    unread = space.subscription(mailbox, "full-unread")
-    options = {"subscription": onwards, "forward_to": mailbox}
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-
-    def backlog(subscription: str) -> int:
-        return int(asked(space, "GetSubscriptionState", subscription=subscription).backlog_messages)
-
-    expected = {b"%d" % number for number in range(count)}
-    for number in range(0, count, 10):
-        space.publish(source, *(b"%d" % one + b"." * size for one in range(number, number + 10)))
-    eventually(lambda: backlog(onwards) == 0, 180)
-    assert backlog(unread) == count
-    assert {body.rstrip(b".") for body in bodies(space.pull(beside, count, within=120, ack=True))} == expected
-    space.publish(source, b"last")
-    assert bodies(space.pull(beside, ack=True)) == [b"last"]
-    eventually(lambda: backlog(unread) == count + 1, 60)
-    found = [body.rstrip(b".") for body in bodies(space.pull(unread, count + 1, within=120, ack=True))]
-    assert (len(found), set(found)) == (count + 1, expected | {b"last"})
-
-
-def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: Space) -> None:
-    example = Path(__file__).resolve().parents[2] / "examples" / "topology" / "two_tenants.yaml"
-    wanted = load(example, None)
-    with Client(space.endpoint) as client:
-        steps = plan(wanted, read(client, wanted))
-        done: list[str] = []
-        carry_out(client, steps, lambda step: done.append(step.name))
-        assert sorted(done) == sorted(step.name for step in steps)
-        assert plan(wanted, read(client, wanted)) == []
-    for tenant, temperatures in (("factory", (21, 85, 95)), ("lab", (-75, -20))):
-        for temperature in temperatures:
-            attributes = {"temperature": str(temperature)}
-            space.publish(f"projects/{tenant}/topics/readings", b"%d" % temperature, key="k", attributes=attributes)
-    space.publish("projects/lab/topics/readings", b"no number", key="k")
-    for tenant, alarms in (("factory", [b"85", b"95"]), ("lab", [b"-75"])):
-        got = space.pull(f"projects/{tenant}/subscriptions/alarms", len(alarms), ack=True)
-        assert bodies(got) == alarms
-        assert {attributes_of(one)["tenant"] for one in got} == {tenant}
-    kept = space.pull("projects/hub/subscriptions/archive", 5, ack=True)
-    assert sorted(bodies(kept)) == [b"-20", b"-75", b"21", b"85", b"95"]
-    with Client(space.endpoint) as client:
-        found = project_graph(client, "projects/hub")
-        before = flows(client, found)
-        space.publish("projects/hub/topics/intake", b"a", b"b")
-        found.measure(before, flows(client, found), 1.0)
-        assert found.topics["projects/hub/topics/intake"].rate == 2.0
-        assert "factory/alarms" in drawn(found)
-        nothing = parse({"projects": {name: {"topics": {"kept": {}}} for name in wanted.projects}}, None)
-        carry_out(client, plan(nothing, read(client, nothing), prune=True), lambda step: None)
-        assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}
-
-
-def test_a_circle_of_fans_ends_within_the_copies_of_one_message(space: Space) -> None:
-    """Ten forwards each way: 10 copies, and 100 of these; each of those would be 1,000."""
-    first, second = space.topic("fan"), space.topic("fan-back")
-    watched = {one: space.subscription(one, f"{one.rpartition('/')[2]}-all") for one in (first, second)}
-    there = [space.subscription(first, f"there-{number}") for number in range(10)]
-    back = [space.subscription(second, f"back-{number}") for number in range(10)]
-    for subscription in (*there, *back):
-        options = {"subscription": subscription, "forward_to": second if subscription in there else first}
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-    space.publish(first, b"bomb", attributes={"sys.ForwardCopies": "999999"})
-
-    def ended() -> bool:
-        states = [asked(space, "GetSubscriptionState", subscription=one).forward.last_error for one in there]
-        return all("MaxForwardCopiesExceeded" in one for one in states)
-
-    eventually(ended)
-    stored = [asked(space, "GetSubscriptionState", subscription=watched[one]).backlog_messages for one in watched]
-    assert stored == [1 + 100, 10]
-    waiting = [asked(space, "GetSubscriptionState", subscription=one).backlog_messages for one in there]
-    assert waiting == [100] * 10, "what goes too far waits where it is"
-
-
-def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
-    """In one request with what fits, and at its time where the target schedules."""
-    definition = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
-    schema = {"type_": "AVRO", "definition": definition}
-    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "orders", "schema": schema})
-    first, dead = space.topic("loose"), space.topic("loose-dead")
-    strict = space.topic("strict", schema_settings={"schema": made.name, "encoding": "JSON"})
-    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
-    onwards = space.subscription(first, "loose-onwards", dead_letter_policy=policy)
-    reader, letters = space.subscription(strict, "strict-reader"), space.subscription(dead, "loose-letters")
-    space.publish(first, b'{"id": "a"}', b"no order", b'{"id": "b"}')
-    due = (datetime.now(UTC) + timedelta(seconds=4)).isoformat()
-    asked(space, "CreateRule", subscription=onwards, rule={"name": "later", "sql": "later IS NOT NULL",
-          "action": f"SET sys.ScheduledEnqueueTimeUtc = '{due}'"})  # fmt: skip
-    space.publish(first, b'{"id": "c"}', attributes={"later": "yes"})
-    options = {"subscription": onwards, "forward_to": strict}
-    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-    got = space.pull(reader, 4, within=40, ack=True)
-    assert sorted(bodies(got)) == [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}', b'{"id": "c"}']
-    assert {attributes_of(one)["googclient_schemarevisionid"] for one in got} == {made.revision_id}
-    (later,) = (one for one in got if "RuleName" in attributes_of(one))
-    assert later.message.publish_time >= datetime.fromisoformat(due)
-    (letter,) = space.pull(letters, ack=True)
-    assert letter.message.data == b"no order"
-    assert attributes_of(letter)["sys.DeadLetterReason"] == "ForwardingRefused"
-    assert "schema" in attributes_of(letter)["sys.DeadLetterErrorDescription"]
-
-
-def test_soon_after_a_change_of_its_target_is_answered_all_is_forwarded_there(space: Space) -> None:
-    """On one server at once; workers and clusters learn of it by what they watch, which takes milliseconds."""
-    topic, targets = space.topic("moves"), [space.topic(f"moves-{number}") for number in range(3)]
-    readers = [space.subscription(target, f"moves-reader-{number}") for number, target in enumerate(targets)]
-    onwards, got = space.subscription(topic, "moves-onwards"), list[list[bytes]]([[], [], []])
-
-    def arrived(number: int) -> bool:
-        space.publish(topic, b"%d: a probe" % number)
-        came = space.pull_once(readers[number], wait=1.0)
-        if came:
-            space.ack(readers[number], *came)
-        got[number] += bodies(came)
-        return bool(came)
-
-    for number, target in enumerate(targets):
-        options = {"subscription": onwards, "forward_to": target}
-        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-        eventually(lambda number=number: arrived(number), 30, "the change is in force")
-        after = {b"%d: %d" % (number, one) for one in range(20)}
-        space.publish(topic, *after)
-        while not after <= set(got[number]):
-            got[number] += bodies(space.pull(readers[number], ack=True))
-    for number, reader in enumerate(readers):
-        left = [*got[number], *(one.message.data for one in space.peek(reader))]
-        strays = {one for one in left if not one.startswith(b"%d:" % number) and b"probe" not in one}
-        assert not strays, "what was published once a change was in force went elsewhere"

@@ -1,4 +1,5 @@
-"""One conformance suite for every metadata store, and what only the one in a file must do."""
+"""Stores by a clock that stands still: conditions, leases and watches to the point; and what only the one in a file
+must do. What every store does, alone and shared, is in `integration/test_metadata_conformance`."""
 
 from __future__ import annotations
 
@@ -24,10 +25,8 @@ from syncpoint.catalog.metadata.contract import (
     Put,
     Resync,
     StoreUnavailable,
-    absent,
     create,
     replace,
-    unchanged,
 )
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.sqlite import SqliteStore
@@ -53,32 +52,6 @@ def put(store: MetadataStore, key: str, value: bytes = b"v") -> int:
     return store.txn([], [Put(key, value)]).revision
 
 
-def test_a_key_remembers_its_revisions(store: MetadataStore) -> None:
-    assert store.get("a") is None
-    first = put(store, "a", b"1")
-    second = put(store, "a", b"2")
-    assert store.get("a") == ("a", b"2", first, second, 2, None)
-    store.txn([], [Delete("a")])
-    assert store.get("a") is None
-    third = put(store, "a", b"3")
-    assert store.get("a") == ("a", b"3", third, third, 1, None)
-    assert [first, second, third] == [1, 2, 4]
-
-
-def test_a_transaction_happens_whole_or_not_at_all(store: MetadataStore) -> None:
-    revision = put(store, "a", b"1")
-    conditions = [unchanged("a", revision), absent("b")]
-    lost = store.txn([*conditions, absent("a")], [Put("b", b"x"), Delete("a")], [Put("c", b"y")])
-    assert not lost.ok
-    assert (store.get("b"), store.get("c") is None, store.get("a") is None) == (None, False, False)
-    won = store.txn(conditions, [Put("b", b"x"), Delete("a")])
-    assert won == (True, lost.revision + 1)
-    b = store.get("b")
-    assert b is not None
-    assert b.revision == won.revision
-    assert store.get("a") is None
-
-
 @pytest.mark.parametrize(
     ("compare", "holds"),
     [
@@ -99,12 +72,6 @@ def test_conditions(store: MetadataStore, compare: Compare, holds: bool) -> None
     assert store.txn([compare], []).ok is holds
 
 
-def test_writing_nothing_makes_no_revision(store: MetadataStore) -> None:
-    revision = put(store, "a")
-    assert store.txn([], [Delete("none")]).revision == revision
-    assert store.txn([absent("a")], [Put("b", b"")]) == (False, revision)
-
-
 def test_two_rivals_cannot_both_win(store: MetadataStore) -> None:
     assert create(store, "owner", b"one")
     assert not create(store, "owner", b"two")
@@ -115,41 +82,6 @@ def test_two_rivals_cannot_both_win(store: MetadataStore) -> None:
     now = store.get("owner")
     assert now is not None
     assert now.value == b"three"
-
-
-def test_limits(store: MetadataStore) -> None:
-    for operations in (
-        [Put(f"k{i}", b"") for i in range(contract.TXN_OPS_MAX + 1)],
-        [Put("k", b"x" * contract.TXN_BYTES_MAX)],
-        [Put("k", b"1"), Delete("k")],
-        [Put("k", b"1", lease=99)],
-    ):
-        with pytest.raises(ValueError, match=r"transaction|lease"):
-            store.txn([], operations)
-    assert store.range("").items == []
-
-
-def test_ranges_are_sorted_and_paged(store: MetadataStore) -> None:
-    keys = [f"a/{i:05d}" for i in range(2_500)] + ["a", "b/1", "a/é", "a/\U0001f600"]
-    for at in range(0, len(keys), 100):
-        store.txn([], [Put(key, b"") for key in reversed(keys[at : at + 100])])
-    found: list[str] = []
-    after = None
-    while True:
-        page = store.range("a/", after=after, limit=700)
-        found += [item.key for item in page.items]
-        if not page.more:
-            break
-        after = page.items[-1].key
-    assert found == sorted(key for key in keys if key.startswith("a/"))
-    assert [item.key for item in store.range("", after="b").items] == ["b/1"]
-    assert [item.key for item in store.range("b/", after="a").items] == ["b/1"]
-    assert store.range("b/", after="c") == ([], store.status().revision, False)
-
-
-def test_counters_never_repeat(store: MetadataStore) -> None:
-    assert [store.counter("epoch/1"), store.counter("epoch/1"), store.counter("epoch/2")] == [1, 2, 1]
-    assert store.counter("epoch/1") == 3
 
 
 def test_leases_end_and_take_their_keys_along(store: MetadataStore, clock: ManualClock) -> None:
@@ -174,17 +106,6 @@ def test_a_holder_stops_relying_before_the_store_lets_go(store: MetadataStore, c
     store.txn([], [Put("owner", b"me", lease.id)])
     clock.advance(lease.valid_until() - clock.monotonic())
     assert store.get("owner") is not None
-
-
-def test_revoking_and_overwriting(store: MetadataStore) -> None:
-    lease = store.lease(10.0)
-    store.txn([], [Put("a", b"", lease.id), Put("b", b"", lease.id)])
-    store.txn([], [Put("b", b"kept")])  # written anew without the lease
-    lease.revoke()
-    lease.revoke()
-    assert store.get("a") is None
-    assert store.get("b") is not None
-    assert not lease.keep_alive()
 
 
 def test_a_watch_misses_nothing(store: MetadataStore, clock: ManualClock) -> None:
@@ -240,14 +161,6 @@ def test_a_watch_that_slept_too_long_must_list_again(store: MetadataStore) -> No
     store.compact(100)
     assert put(store, "a/6") == 7
     assert watch.poll() == [Event(7, "a/6", b"v")]
-
-
-def test_status(store: MetadataStore) -> None:
-    put(store, "a")
-    status = store.status()
-    assert (status.revision, status.keys) == (1, 1)
-    assert status.bytes > 0
-    assert len(store.cluster_id) == 32
 
 
 steps = st.lists(
