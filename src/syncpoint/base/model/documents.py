@@ -6,7 +6,6 @@ Place: under the rooms that read a file of YAML or JSON. A schema says what woul
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,8 @@ def _said(error: jsonschema.ValidationError, whole: Mapping[str, Any]) -> str:
         return f"{error.instance!r} does not match; it is written like {', '.join(map(str, examples))}"
     unknown, known = _unknown(error, whole)
     if unknown:
+        import difflib
+
         close = difflib.get_close_matches(str(unknown[0]), known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
         return f"{unknown[0]!r} was unexpected; {hint}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,6 +85,8 @@ class SettingsSection:
         """Refuse keys that were not asked for."""
         unknown = sorted(str(key) for key in self._content if str(key) not in self._asked)
         if unknown:
+            from difflib import get_close_matches
+
             close = get_close_matches(unknown[0], self._asked, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InvalidArgument(self.place or unknown[0], f"unknown: {', '.join(unknown)}{hint}")

@@ -14,16 +14,16 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import jwt
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.catalog.access.keysets import key_id
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Setting
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 PREFIX: Final = "push-key:"
 ALGORITHM: Final = "RS256"
@@ -51,6 +51,8 @@ class _SigningKey:
 
 def draw_key() -> RSAPrivateKey:
     """A new key; takes up to a second of CPU, outside of Python's lock."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key  # not where no push is signed
+
     return generate_private_key(public_exponent=65_537, key_size=BITS)
 
 
@@ -84,6 +86,8 @@ class SigningKeys:
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """A token. Raises `Unavailable` while there is no key that could be checked."""
+        import jwt
+
         now_s = self._now_s()
         for key in self._keys:
             if key.signs_from_s <= now_s < key.signs_until_s:

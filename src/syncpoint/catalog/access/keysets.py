@@ -12,10 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import jwt
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-
 from syncpoint.base.model.errors import InvalidArgument
 
 SET_BYTES_MAX: Final = 256 * 1024
@@ -32,6 +28,8 @@ class VerifyingKey(NamedTuple):
 def keys_of_set(data: bytes) -> dict[str, VerifyingKey]:
     """The keys of a JWKS by id. Keys of other kinds, for other uses or without an id are left out. Raises
     `InvalidArgument` for what is no key set."""
+    import jwt  # the server of somebody who uses no tokens starts without
+
     if len(data) > SET_BYTES_MAX:
         raise InvalidArgument("jwks", f"is larger than {SET_BYTES_MAX} bytes")
     try:
@@ -57,6 +55,8 @@ def keys_of_set(data: bytes) -> dict[str, VerifyingKey]:
 
 def key_of_pem(pem: str) -> tuple[str, VerifyingKey]:
     """A public key by its id. Raises `InvalidArgument`."""
+    from cryptography.hazmat.primitives import serialization
+
     try:
         key = serialization.load_pem_public_key(pem.encode())
     except (ValueError, TypeError):
@@ -74,6 +74,8 @@ def key_id(key: Any) -> str:
 
 def canonical(key: Any) -> str:
     """The public key in PEM form."""
+    from cryptography.hazmat.primitives import serialization
+
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     pem: bytes = key.public_bytes(serialization.Encoding.PEM, form)
     return pem.decode()
@@ -81,6 +83,8 @@ def canonical(key: Any) -> str:
 
 def fitting(key: Any) -> VerifyingKey | None:
     """The key with what it may check; None for one that is too weak, or private, or of another kind."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
     match key:
         case rsa.RSAPublicKey() if 2048 <= key.key_size <= 8192:
             return VerifyingKey(key, frozenset({"RS256", "RS384", "RS512", "PS256"}))

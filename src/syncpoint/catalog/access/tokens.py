@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import jwt
-
 from syncpoint.base.model.errors import InvalidArgument, Unavailable
 from syncpoint.base.model.settings_section import file_named
 from syncpoint.base.runtime.clock import Clock
@@ -219,6 +217,8 @@ class Authenticator:
         self, token: bytes, header: Mapping[str, Any], key: VerifyingKey, allowed: Sequence[str]
     ) -> Mapping[str, Any]:
         """The claims, once the signature is checked. Times and audience are checked by us, by our clock."""
+        import jwt  # the server of somebody who uses no tokens starts without
+
         for name in _FOREIGN_KEYS:
             if name in header:
                 raise Refused(f"the token's header has {name!r}")

@@ -9,7 +9,6 @@ answers, else 1.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -114,6 +113,8 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
             close = difflib.get_close_matches(word, COMMANDS, 1)
             hint = HABITS.get(word) or (f"Did you mean {close[0]!r}?" if close else "")
             ctx.fail(f"No such command {word!r}. {hint}".rstrip())

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from google.protobuf import json_format
 
 PIPE_WIDTH = 4_000
 """Columns a table may use where no terminal bounds it."""
@@ -37,6 +36,8 @@ AGES = frozenset({"oldestUnackedAge", "uptime"})
 
 def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
     """A message as the REST interface writes it; `with_zeros`, also fields that hold 0, nothing or no."""
+    from google.protobuf import json_format
+
     from syncpoint.wire.protobuf.messages import POOL
 
     result: dict[str, Any] = json_format.MessageToDict(
