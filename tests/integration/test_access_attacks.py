@@ -8,7 +8,6 @@ import http.client
 import json
 import socket
 import ssl
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ from typing import Any
 import grpc
 import jwt
 import pytest
-import yaml
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from syncpoint.catalog.access.rules import RULES
 from syncpoint.testing.rigs.certificates import Authority
@@ -26,11 +23,11 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import accounts, iam, pubsub
+from tests.kit.issuer import TokenIssuer
 from tests.unit.catalog.access.test_gate import of_project_a
 
 pytestmark = pytest.mark.shows("attacks")
 
-ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 P, S, SCHEMAS, IAM = methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM
 TOPIC, SUBSCRIPTION, SNAPSHOT = "projects/a/topics/one", "projects/a/subscriptions/two", "projects/a/snapshots/three"
 SCHEMA, PUSHER = "projects/a/schemas/four", "app@a.iam.syncpoint.internal"
@@ -46,18 +43,10 @@ class Victim:
     def __init__(self, folder: Path) -> None:
         self.authority, self.clients = Authority(folder / "ca"), Authority(folder / "clients")
         self.cert, self.key = self.authority.issue("server", ["localhost", "127.0.0.1"])
-        self.issuer = ec.generate_private_key(ec.SECP256R1())
-        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.issuer.public_key())), "kid": "k1"}
-        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
-        settings = {
-            "audiences": [AUDIENCE],
-            "owners": ["user:root@example.com"],
-            "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
-            "certificates": [{"match": "CN:bob", "principal": "user:bob@example.com"}],
-        }
-        (folder / "auth.yaml").write_text(yaml.safe_dump(settings))
+        issuer = TokenIssuer(folder, certificates=[{"match": "CN:bob", "principal": "user:bob@example.com"}])
+        self.token = issuer.token
         tls = ("--tls-cert", str(self.cert), "--tls-key", str(self.key), "--tls-client-ca", str(self.clients.ca))
-        more = ("--auth", str(folder / "auth.yaml"), "--push-network", "loopback")
+        more = ("--auth", str(issuer.auth), "--push-network", "loopback")
         self.server = ServerProcess(folder / "data", durability="memory", args=[*tls, *more])
 
     def start(self) -> None:
@@ -84,11 +73,6 @@ class Victim:
         for name in (MINE, OTHER):
             self.call(P.CreateTopic, pubsub.Topic(name=name), "bob")
         self.call(S.CreateSubscription, pubsub.Subscription(name=MY_SUBSCRIPTION, topic=MINE), "bob")
-
-    def token(self, who: str) -> str:
-        now = int(time.time())
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": who, "email": f"{who}@example.com", "email_verified": True}
-        return jwt.encode({**claims, "iat": now, "exp": now + 600}, self.issuer, "ES256", {"kid": "k1"})
 
     def call(self, path: methods.Method, request: Any, who: str, *headers: tuple[str, str], **more: Any) -> Any:
         metadata = [("authorization", f"Bearer {self.token(who)}"), *headers]

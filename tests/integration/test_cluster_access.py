@@ -9,10 +9,8 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import jwt
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from syncpoint.base.model.errors import Aborted, Code, SyncpointError
 from syncpoint.front.client.client import Client
@@ -24,10 +22,10 @@ from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 from syncpoint.wire.protobuf.status import unpacked
 from tests.kit.clusters import Kit
 from tests.kit.endpoint import Endpoint
+from tests.kit.issuer import TokenIssuer
 
 pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.shows("access")]
 
-ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=2)
 TOPIC, DEAD, PUSHED = (f"projects/a/topics/{name}" for name in ("orders", "dead", "pushed"))
 SUBSCRIPTION, LEFT, PUSHING = (f"projects/a/subscriptions/{name}" for name in ("billing", "left", "pushing"))
@@ -38,28 +36,14 @@ class Guarded(Kit):
     """A cluster with an issuer whose key the test has. root@ owns it."""
 
     def __init__(self, folder):
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key())), "kid": "k1"}
-        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
-        auth = {
-            "audiences": [AUDIENCE],
-            "owners": ["user:root@example.com"],
-            "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
-            "quotas": {"projects/full": {"outstanding_bytes": 1000}},
-            "audit": {"file": "audit.log"},
-        }
-        (folder / "auth.yaml").write_text(yaml.safe_dump(auth))
+        quotas, audit = {"projects/full": {"outstanding_bytes": 1000}}, {"file": "audit.log"}
+        self.token = TokenIssuer(folder, quotas=quotas, audit=audit).token
         tls = {"ca": "tls/ca.pem", "certificate": "tls/{name}.pem", "key": "tls/{name}.key"}
         inside = {"tls": tls, "metadata": {"ca_file": "tls/ca.pem"}}
         super().__init__(folder, SHAPE, {**inside, "auth": "auth.yaml", "push": {"networks": ["loopback"]}})
         authority = Authority(folder / "tls")
         for name in ("etcd-1", *yaml.safe_load(self.local.settings_path.read_text())["processes"]):
             authority.issue(name)
-
-    def token(self, name):
-        now = int(time.time())
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": name, "email": f"{name}@example.com", "email_verified": True}
-        return jwt.encode({**claims, "iat": now, "exp": now + 600}, self.key, "ES256", {"kid": "k1"})
 
     def call(self, method, request, *, who="root", proxy=0):
         metadata = [(b"authorization", b"Bearer " + self.token(who).encode())] if who else []

@@ -8,84 +8,27 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import google.auth.transport.grpc
 import grpc
 import jwt
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google.api_core.exceptions import Aborted, PermissionDenied, Unauthenticated
 from google.cloud import pubsub_v1
 from google.iam.v1 import iam_policy_pb2, policy_pb2
-from google.oauth2 import credentials as tokens
-from google.oauth2 import service_account
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from syncpoint.catalog.access.keysets import canonical, key_id
-from syncpoint.testing.rigs.certificates import Authority
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import accounts, admin
 from tests.kit.endpoint import Endpoint
+from tests.kit.guarded import GuardedServer, bearer, signing
 
 pytestmark = pytest.mark.shows("clients-python", "access", "authors")
 
-ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
-OWNER = "root@demo.example"
 TOPIC, SUBSCRIPTION = "projects/a/topics/orders", "projects/a/subscriptions/billing"
-
-
-class GuardedServer:
-    """A server with an owner who has a key file, and an issuer whose key the test has."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        authority = Authority(folder / "ca")
-        self.ca, (self.cert, self.key) = authority.ca, authority.issue("server", ["localhost", "127.0.0.1"])
-        self.issuer_key = ec.generate_private_key(ec.SECP256R1())
-        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.issuer_key.public_key())), "kid": "k1"}
-        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
-        self.owner = self.key_file(OWNER)
-        self.auth = folder / "auth.yaml"
-        self.auth.write_text(
-            yaml.safe_dump(
-                {
-                    "audiences": [AUDIENCE],
-                    "owners": [f"serviceAccount:{OWNER}"],
-                    "buckets": {"archive": ["projects/a", "projects/r"]},
-                    "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
-                    "service_accounts": [{"email": OWNER, "key_files": ["root@demo.example.pub"]}],
-                }
-            )
-        )
-
-    def key_file(self, email: str) -> Path:
-        """A key file as the official libraries read it, and its public half beside it."""
-        key = rsa.generate_private_key(65537, 2048)
-        (self.folder / f"{email}.pub").write_text(canonical(key.public_key()))
-        path = self.folder / f"{email}.json"
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-        content = {
-            "type": "service_account", "project_id": "a", "client_email": email, "private_key": pem,
-            "private_key_id": key_id(key.public_key()), "token_uri": "https://localhost/token",
-        }  # fmt: skip
-        path.write_text(json.dumps(content))
-        return path
-
-    def token(self, email: str, seconds: int = 600) -> str:
-        now = int(time.time())
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": email, "email": email, "email_verified": True}
-        return jwt.encode({**claims, "iat": now, "exp": now + seconds}, self.issuer_key, "ES256", {"kid": "k1"})
-
-    def channel(self, endpoint: str, credentials: Any) -> Any:
-        plugin = google.auth.transport.grpc.AuthMetadataPlugin(credentials, None)
-        tls = grpc.ssl_channel_credentials(self.ca.read_bytes())
-        both = grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
-        return grpc.secure_channel(f"localhost:{endpoint.rpartition(':')[2]}", both)
 
 
 @pytest.fixture(scope="module", params=[(), ("--workers", "2")], ids=["one", "workers"])
@@ -121,17 +64,6 @@ def clients(guarded: tuple[GuardedServer, str]) -> Iterator[Clients]:
         channel.close()
 
 
-def signing(path: Path) -> Any:
-    """What the official clients make of a key file: tokens that they sign themselves."""
-    scopes = ["https://www.googleapis.com/auth/pubsub"]
-    found = service_account.Credentials.from_service_account_file(str(path), scopes=scopes)
-    return found.with_always_use_jwt_access(True)
-
-
-def bearer(token: str) -> Any:
-    return tokens.Credentials(token)
-
-
 def granted(role: str, *members: str) -> policy_pb2.Policy:
     return policy_pb2.Policy(bindings=[policy_pb2.Binding(role=role, members=members)])
 
@@ -139,7 +71,7 @@ def granted(role: str, *members: str) -> policy_pb2.Policy:
 def test_an_owner_grants_and_others_may_what_is_granted(guarded: tuple[GuardedServer, str], clients: Clients) -> None:
     made, _ = guarded
     publisher, subscriber = clients(signing(made.owner))
-    ann, ann_subscriber = clients(bearer(made.token("ann@example.com")))
+    ann, ann_subscriber = clients(bearer(made.token("ann")))
     with pytest.raises(PermissionDenied, match="User not authorized to perform this action"):
         ann.create_topic(name=TOPIC)
     publisher.create_topic(name=TOPIC)
@@ -187,7 +119,7 @@ def test_pushes_need_grants_of_their_own_and_their_tokens_are_for_one_endpoint(
 ) -> None:
     made, endpoint = guarded
     publisher, subscriber = clients(signing(made.owner))
-    bob, bob_subscriber = clients(bearer(made.token("bob@example.com")))
+    bob, bob_subscriber = clients(bearer(made.token("bob")))
     pusher, topic, name = "pusher@a.example", "projects/a/topics/pushed", "projects/a/subscriptions/pushed"
 
     def grant(resource: str, role: str, member: str) -> None:
@@ -202,7 +134,7 @@ def test_pushes_need_grants_of_their_own_and_their_tokens_are_for_one_endpoint(
     grant("projects/a", "roles/pubsub.editor", "user:bob@example.com")
     with Endpoint() as taker, Endpoint() as other:
         config = {"push_endpoint": taker.url, "oidc_token": {"service_account_email": pusher}}
-        eventually(lambda: bob.get_topic(topic=topic), PermissionDenied)
+        once_allowed(lambda: bob.get_topic(topic=topic), PermissionDenied)
         with pytest.raises(PermissionDenied):
             bob_subscriber.create_subscription(name=name, topic=topic, push_config=config)
         subscriber.create_subscription(name=name, topic=topic, push_config=config)
@@ -240,12 +172,12 @@ def test_exports_need_grants_of_their_own(guarded: tuple[GuardedServer, str], cl
     topic, name = "projects/a/topics/exported", "projects/a/subscriptions/exported"
     publisher.create_topic(name=topic)
     config = {"bucket": "archive", "max_messages": 1_000, "service_account_email": "writer@a.example"}
-    bob, bob_subscriber = clients(bearer(made.token("bob@example.com")))
+    bob, bob_subscriber = clients(bearer(made.token("bob")))
     editor = iam_policy_pb2.SetIamPolicyRequest(
         resource="projects/a", policy=granted("roles/pubsub.editor", "user:bob@example.com")
     )
     publisher.set_iam_policy(request=editor)
-    eventually(lambda: bob.get_topic(topic=topic), PermissionDenied)
+    once_allowed(lambda: bob.get_topic(topic=topic), PermissionDenied)
     with pytest.raises(PermissionDenied):  # who names an account needs to be allowed to act as it
         bob_subscriber.create_subscription(request={"name": name, "topic": topic, "cloud_storage_config": config})
     subscriber.create_subscription(request={"name": name, "topic": topic, "cloud_storage_config": config})
@@ -275,7 +207,7 @@ class Revoked:
     def __init__(self, guarded: tuple[GuardedServer, str], clients: Clients) -> None:
         self.made, self.endpoint = guarded
         self.publisher, self.subscriber = clients(signing(self.made.owner))
-        self.ann, self.ann_subscriber = clients(bearer(self.made.token("ann@example.com")))
+        self.ann, self.ann_subscriber = clients(bearer(self.made.token("ann")))
         self.admin = self.made.channel(self.endpoint, signing(self.made.owner))
         for project in ("r", "s"):
             self.allow(f"projects/{project}", **{"roles/owner": self.SERVER})
@@ -291,7 +223,7 @@ class Revoked:
 
     def allow_ann(self) -> None:
         self.allow("projects/r", **{"roles/owner": f"{self.SERVER} user:ann@example.com"})
-        eventually(lambda: list(self.ann.list_topics(project="projects/r")), PermissionDenied)
+        once_allowed(lambda: list(self.ann.list_topics(project="projects/r")), PermissionDenied)
 
     def topic(self, name: str, project: str = "r") -> str:
         made = f"projects/{project}/topics/{name}"
@@ -309,9 +241,9 @@ class Revoked:
 
     def as_ann(self, method: str, request: Any) -> None:
         """Call as ann, as soon as the server knows that she may."""
-        with self.made.channel(self.endpoint, bearer(self.made.token("ann@example.com"))) as channel:
+        with self.made.channel(self.endpoint, bearer(self.made.token("ann"))) as channel:
             call = channel.unary_unary(f"/syncpoint.admin.v1.Admin/{method}")
-            eventually(lambda: call(request.SerializeToString()), grpc.RpcError)
+            once_allowed(lambda: call(request.SerializeToString()), grpc.RpcError)
 
     def forward(self, name: str, target: str) -> None:
         options = admin.SubscriptionOptions(subscription=name, forward_to=target)
@@ -335,21 +267,13 @@ class Revoked:
             assert state.options.delivery_author == "user:ann@example.com"
             return wanted in why and f"no {permission} on {resource} any more" in why and bool(state.delivery_advice)
 
-        until(refused, "its messages wait for a reason")
+        eventually(refused, what="its messages wait for a reason")
 
     def stays(self, name: str, topic: str) -> None:
         """What is published now waits, and nobody has it."""
         self.publisher.publish(topic, b"later").result(10)
-        until(lambda: self.state(name).backlog_messages == 1, "it is stored")
+        eventually(lambda: self.state(name).backlog_messages == 1, what="it is stored")
         assert self.state(name).outstanding_messages == 0
-
-
-def until(holds: Callable[[], bool], what: str, within: float = 60) -> None:
-    """Ask until it holds."""
-    deadline = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -377,13 +301,13 @@ def test_a_forward_waits_once_who_set_it_may_not_publish_there_any_more(revoked:
             revoked.subscriber.acknowledge(subscription=inbox, ack_ids=ids)
         return len(got)
 
-    until(lambda: arrived() == 1, "it is forwarded")
+    eventually(lambda: arrived() == 1, what="it is forwarded")
     revoked.allow(target)
     revoked.waits(name, "pubsub.topics.publish", target)
     revoked.stays(name, source)
     assert arrived() == 1
     revoked.allow(target, **{"roles/pubsub.publisher": "user:ann@example.com"})
-    until(lambda: arrived() == 2, "it goes on")
+    eventually(lambda: arrived() == 2, what="it goes on")
     assert got == [b"now", b"later"]
 
 
@@ -395,17 +319,17 @@ def test_what_a_seek_brings_back_waits_for_the_right_too(revoked: Revoked) -> No
     revoked.ann_subscriber.create_subscription(request={"name": name, "topic": source, "retain_acked_messages": True})
     revoked.forward(name, target)
     revoked.publisher.publish(source, b"now").result(10)
-    until(lambda: revoked.state(inbox).backlog_messages == 1, "it is forwarded")
-    until(lambda: revoked.state(name).backlog_messages == 0, "and acknowledged")
+    eventually(lambda: revoked.state(inbox).backlog_messages == 1, what="it is forwarded")
+    eventually(lambda: revoked.state(name).backlog_messages == 0, what="and acknowledged")
     revoked.allow(target)
     revoked.waits(name, "pubsub.topics.publish", target)
     revoked.subscriber.seek(request={"subscription": name, "time": {"seconds": 1}})
-    until(lambda: revoked.state(name).backlog_messages == 1, "it is brought back")
+    eventually(lambda: revoked.state(name).backlog_messages == 1, what="it is brought back")
     revoked.waits(name, "pubsub.topics.publish", target)
     assert revoked.state(name).outstanding_messages == 0
     assert revoked.state(inbox).backlog_messages == 1
     revoked.allow(target, **right)
-    until(lambda: revoked.state(inbox).backlog_messages == 2, "it goes on")
+    eventually(lambda: revoked.state(inbox).backlog_messages == 2, what="it goes on")
 
 
 def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_any_more(revoked: Revoked) -> None:
@@ -418,21 +342,23 @@ def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_
     wanted = admin.UpdateTopicOptionsRequest(options=options, update_mask={"paths": ["records_topic"]})
     revoked.as_ann("UpdateTopicOptions", wanted)
     revoked.publisher.publish(topic, b"now").result(10)
-    until(lambda: revoked.state(kept).backlog_messages > 0, "it is recorded")
+    eventually(lambda: revoked.state(kept).backlog_messages > 0, what="it is recorded")
     revoked.allow(records)
 
     def advice() -> str:
         asked = admin.GetTopicStateRequest(topic=topic)
         return str(revoked.call("GetTopicState", asked, admin.TopicState).records_advice)
 
-    until(lambda: "ann@example.com said where the delivery records of this topic go" in advice(), "it is said")
+    eventually(
+        lambda: "ann@example.com said where the delivery records of this topic go" in advice(), what="it is said"
+    )
     assert f"no pubsub.topics.publish on {records} any more" in advice()
     before = steady(lambda: revoked.state(kept).backlog_messages)
     revoked.publisher.publish(topic, b"later").result(10)
     assert steady(lambda: revoked.state(kept).backlog_messages) == before, "records wait"
     revoked.allow(records, **right)
-    until(lambda: not advice(), "she may again")
-    until(lambda: revoked.state(kept).backlog_messages > before, "they go on")
+    eventually(lambda: not advice(), what="she may again")
+    eventually(lambda: revoked.state(kept).backlog_messages > before, what="they go on")
 
 
 def steady(number: Callable[[], int]) -> int:
@@ -456,7 +382,7 @@ def test_pushes_wait_once_who_set_them_may_not_act_as_the_account(revoked: Revok
         def make() -> None:
             revoked.ann_subscriber.create_subscription(name=name, topic=topic, push_config=config)
 
-        eventually(make, PermissionDenied)
+        once_allowed(make, PermissionDenied)
         revoked.publisher.publish(topic, b"now").result(10)
         assert "authorization" in taker.next()[0]
         revoked.allow("projects/r", **editor)
@@ -485,7 +411,7 @@ def test_pushes_and_exports_wait_once_who_set_them_may_not_any_more(revoked: Rev
         assert taker.requests.empty()
         revoked.allow_ann()
         assert json.loads(taker.next()[1])["subscription"] == pushed
-        until(lambda: revoked.state(exported).export.held == 1, "it is taken for a file")
+        eventually(lambda: revoked.state(exported).export.held == 1, what="it is taken for a file")
 
 
 def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(revoked: Revoked) -> None:
@@ -497,9 +423,9 @@ def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(revo
     def make() -> None:
         revoked.ann_subscriber.create_subscription(request={"name": name, "topic": topic, "dead_letter_policy": policy})
 
-    eventually(make, PermissionDenied)
+    once_allowed(make, PermissionDenied)
     revoked.allow(dead)
-    until(lambda: "no pubsub.topics.publish" in revoked.state(name).dead_letter_advice, "it is said")
+    eventually(lambda: "no pubsub.topics.publish" in revoked.state(name).dead_letter_advice, what="it is said")
     revoked.publisher.publish(topic, b"poison").result(10)
 
     def offered() -> int:
@@ -509,17 +435,17 @@ def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(revo
             return one.delivery_attempt
         return 0
 
-    until(lambda: offered() > 6, "it is offered beyond its attempts")
+    eventually(lambda: offered() > 6, what="it is offered beyond its attempts")
     revoked.allow(dead, **{"roles/pubsub.publisher": "user:ann@example.com"})
 
     def buried() -> bool:
         offered()
         return revoked.state(graves).backlog_messages == 1
 
-    until(buried, "it is moved once she may again")
+    eventually(buried, what="it is moved once she may again")
 
 
-def eventually(ask: Callable[[], Any], error: type[Exception], within: float = 10) -> None:
+def once_allowed(ask: Callable[[], Any], error: type[Exception], within: float = 10) -> None:
     """Ask until it is not refused any more."""
     deadline = time.monotonic() + within
     while True:
@@ -536,7 +462,7 @@ def test_who_shows_nothing_or_something_false_does_not_come_in(
 ) -> None:
     made, endpoint = guarded
     stranger = made.key_file("stranger@demo.example")
-    for credentials in (bearer("junk"), bearer(made.token("ann@example.com", -60)), signing(stranger)):
+    for credentials in (bearer("junk"), bearer(made.token("ann", -60)), signing(stranger)):
         publisher, _ = clients(credentials)
         with pytest.raises(Unauthenticated):
             publisher.get_topic(topic=TOPIC)

@@ -20,17 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-import jwt
-import yaml
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, RPC_REQUEST_BYTES_MAX
 from syncpoint.base.model.names import SERVICE_IDENTITY
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.issuer import TokenIssuer
 
-ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 TOPIC: Final = "projects/a/topics/ttt"
 RULE: Final = " AND ".join(["a+1>0"] * 99)
 BOOLEANS: Final = json.dumps(
@@ -44,13 +41,8 @@ class Tenants:
     """A server, on which ann owns project a and bob project b."""
 
     def __init__(self, folder: Path) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key())), "kid": "k1"}
-        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
-        issuer = {"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}
-        settings = {"audiences": [AUDIENCE], "owners": ["user:root@example.com"], "issuers": [issuer]}
-        (folder / "auth.yaml").write_text(yaml.safe_dump(settings))
-        self.server = ServerProcess(folder / "data", durability="memory", args=["--auth", str(folder / "auth.yaml")])
+        self._issuer = TokenIssuer(folder)
+        self.server = ServerProcess(folder / "data", durability="memory", args=["--auth", str(self._issuer.auth)])
         self._port = 0
         self._channel: grpc.Channel | None = None
         self._made = 0
@@ -73,10 +65,7 @@ class Tenants:
 
     def authorization(self, who: str) -> str:
         """Of somebody of example.com."""
-        now = int(time.time())
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 3000, "email_verified": True}
-        claims["email"] = claims["sub"] = f"{who}@example.com"
-        return "Bearer " + jwt.encode(claims, self._key, "ES256", {"kid": "k1"})
+        return "Bearer " + self._issuer.token(who, 3000)
 
     def ask(self, verb: str, path: str, body: Any = None, who: str = "") -> tuple[int, Any]:
         """Status and content of an answer; `who` "": nobody in particular."""
