@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,11 @@ from syncpoint.broker.export import bucket_files, buckets, export_driver
 from syncpoint.broker.export.buckets import Buckets, Place, place_of
 from syncpoint.broker.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.broker.inner import inner_driver
-from syncpoint.broker.inner.feed import open_feed
-from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
-from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.consuming import ConsumerHarness
 
 pytestmark = pytest.mark.shows("export")
 
@@ -40,28 +36,14 @@ def config(**fields: Any) -> bytes:
     return data
 
 
-class Harness:
+class Harness(ConsumerHarness):
+    driver: ExportDriver
+
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
-        self.forwarders = ForwarderHarness(**{"config": config(), **options})
-        self.clock = self.forwarders.clock
-        self.on_change: list[Callable[[CatalogChange], None]] = []
-        self.may = self.mine = True
+        super().__init__(**{"config": config(), **options})
         self.buckets = Buckets({"b": place_of(str(folder))}, at_once)
-        self.driver = ExportDriver(
-            ConsumingProcess(
-                self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
-                lambda incarnation: self.mine, lambda record: "" if self.may else READING_REFUSED,
-            ),
-            self.buckets,
-        )  # fmt: skip
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.forwarders.publish.catalog
-
-    async def at(self, revision: int) -> None:
-        """It is this process's own catalog."""
+        self.driver = ExportDriver(self.consuming(), self.buckets)
 
     @property
     def lines(self) -> list[str]:
@@ -69,29 +51,16 @@ class Harness:
         files = [path for path in files if path.parent.name != bucket_files.UNFINISHED]
         return [line for path in files for line in path.read_text().splitlines()]
 
-    def lent(self) -> int:
-        return self.forwarders.subscribe.outstanding()[0]
-
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        async def reported() -> None:
-            ticking = asyncio.get_running_loop().create_task(self._tick())
+        async def with_buckets() -> None:
             self.buckets.start()
-            self.driver.start()
             try:
                 await story
-            finally:
                 await self.driver.close()
+            finally:
                 await self.buckets.stop()
-                ticking.cancel()
 
-        run_simulated(self.clock, reported())
-
-    async def _tick(self) -> None:
-        while True:
-            self.forwarders.quiesce()
-            self.forwarders.subscribe.tick()
-            self.forwarders.quiesce()
-            await asyncio.sleep(0.05)
+        super().run(with_buckets())
 
 
 def test_full_files_at_once_and_the_rest_when_it_is_due(tmp_path: Path) -> None:
@@ -101,10 +70,10 @@ def test_full_files_at_once_and_the_rest_when_it_is_due(tmp_path: Path) -> None:
         harness.forwarders.send(*"abcde")
         await asyncio.sleep(5)
         assert sorted(harness.lines) == list("abcd")
-        assert harness.lent() == 1
+        assert harness.unacknowledged() == 1
         await asyncio.sleep(60)
         assert sorted(harness.lines) == list("abcde")
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
         await asyncio.sleep(120)
         assert len(harness.lines) == 5
         assert harness.driver.totals()["exported_files"] == 3
@@ -121,14 +90,12 @@ def test_after_a_change_of_where_files_go_none_is_written_as_before(tmp_path: Pa
         await asyncio.sleep(5)
         changed = config(max_messages=10, filename_prefix="after/")
         change = CatalogChange.put(replace(harness.forwarders.record, config=changed))
-        harness.forwarders.commit(change)
-        for called in list(harness.on_change):
-            called(change)
+        harness.change(change)
         harness.forwarders.send(*"defghij")
         await asyncio.sleep(70)
         assert sorted(harness.lines) == list("abcdefghij")
         assert {path.parent.name for path in tmp_path.rglob("*.txt")} == {"after"}
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -144,7 +111,7 @@ def test_a_file_holds_what_a_seek_brings_back_beside_what_was_written_before(tmp
         harness.forwarders.quiesce()
         await asyncio.sleep(70)
         assert sorted(harness.lines) == sorted("abcd" + "abcdef")
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -162,7 +129,7 @@ def test_a_bucket_that_is_away_and_comes_back(tmp_path: Path) -> None:
         harness.folder.mkdir()
         await asyncio.sleep(5)
         assert sorted(harness.lines) == ["a", "b"]
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -188,7 +155,7 @@ def test_a_file_that_cannot_be_stored_comes_again(tmp_path: Path, monkeypatch: p
         failing = False
         await asyncio.sleep(70)
         assert sorted(harness.lines) == ["a", "b"]
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -197,11 +164,11 @@ def test_without_a_grant_or_where_another_process_exports_nothing_is(tmp_path: P
     harness = Harness(tmp_path)
 
     async def story() -> None:
-        harness.may = False
+        harness.refusal = READING_REFUSED
         harness.forwarders.send("a", "b")
         await asyncio.sleep(10)
         assert harness.lines == []
-        harness.may, harness.mine = True, False
+        harness.refusal, harness.mine = "", False
         await asyncio.sleep(10)
         assert harness.lines == []
         harness.mine = True
@@ -240,7 +207,7 @@ def test_keys_stay_in_order_over_files_that_are_not_stored(tmp_path: Path, monke
         await asyncio.sleep(120)
         first = list(dict.fromkeys(harness.lines))
         assert first == [str(number) for number in range(9)]
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -299,14 +266,14 @@ def test_a_file_larger_than_memory_is_written_while_it_grows(tmp_path: Path, mon
         harness.mine = False  # another process exports it from now on
         await asyncio.sleep(2)
         assert not file.exists()
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
         harness.mine = True
         harness.forwarders.send(*data[-2:])
         await asyncio.sleep(70)
         assert sorted(harness.lines) == data
         (path,) = tmp_path.glob("*.txt")
         assert path.stat().st_size == 12 * 10_000 + 11
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 
@@ -329,7 +296,7 @@ def test_many_acknowledgements_leave_the_loop_to_others_in_between(
         harness.forwarders.send(*map(str, range(35)))
         await asyncio.sleep(70)
         assert parts == [10, 10, 10, 5]
-        assert harness.lent() == 0
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,35 +14,29 @@ from syncpoint.base.model.errors import InvalidArgument, ResourceExhausted, Sync
 from syncpoint.base.model.reserved import FORWARD_COPIES, FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.broker.forward.forward_driver import LEASE_S, ForwardDriver, ForwardingProcess
 from syncpoint.broker.forward.own_call import published
-from syncpoint.broker.inner.feed import open_feed
-from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.broker.subscribe import own_copies
-from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.front.api.letter_moves import LetterMoves
-from syncpoint.testing.rigs.forwarder_harness import SUB, ForwarderHarness
-from syncpoint.testing.rigs.simulated_loop import run_simulated
+from syncpoint.testing.rigs.forwarder_harness import SUB
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Call
+from tests.kit.consuming import ConsumerHarness
 
 pytestmark = pytest.mark.shows("forwarding")
 
 TARGET, LETTERS = "projects/p/topics/archive", "projects/p/topics/letters"
 
 
-class Harness:
+class Harness(ConsumerHarness):
     """A subscription that forwards to a topic of the same log."""
 
     def __init__(self, *, made: bool = True, letters: bool = False, **options: Any) -> None:
         policy = DeadLetter(LETTERS, 5) if letters else None
         to = NO_SUBSCRIPTION_OPTIONS._replace(forward_to=TARGET)
-        self.forwarders = ForwarderHarness(options=to, dead_letter=policy, **options)
-        self.clock = self.forwarders.clock
-        self.on_change: list[Callable[[CatalogChange], None]] = []
-        self.refusal = ""
+        super().__init__(options=to, dead_letter=policy, **options)
         self.over_quota: SyncpointError | None = None
         self.charged = Counter[str]()  # bytes by topic
         self._read: dict[str, list[Any]] = {}
@@ -51,25 +44,14 @@ class Harness:
         self.forwarders.commit(CatalogChange.put(Topic(6, LETTERS)))
         if made:
             self.forwarders.commit(CatalogChange.put(Topic(5, TARGET)))
-        consuming = ConsumingProcess(
-            self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
-            refusal=lambda record: self.refusal,
-        )  # fmt: skip
         moves = LetterMoves(self.forwarders.subscribe)
         self.read(LETTERS)
         if made:
             self.read(TARGET)
         process = ForwardingProcess(
-            consuming, self.publish, lambda record, asked: moves.move(asked), self.charge,
-        )  # fmt: skip
+            self.consuming(), self.publish, lambda record, asked: moves.move(asked), self.charge
+        )
         self.driver = ForwardDriver(process)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.forwarders.publish.catalog
-
-    async def at(self, revision: int) -> None:
-        """It is this process's own catalog."""
 
     def charge(self, topic: str, size: int) -> None:
         if self.over_quota is not None:
@@ -106,25 +88,6 @@ class Harness:
         self.forwarders.subscribe.join(
             subscription, take, max_messages=10_000, max_bytes=1 << 30, deadline_s=600, gone=lambda: None
         )
-
-    def run(self, story: Coroutine[Any, Any, None]) -> None:
-        async def ticked() -> None:
-            ticking = asyncio.get_running_loop().create_task(self._tick())
-            self.driver.start()
-            try:
-                await story
-            finally:
-                await self.driver.close()
-                ticking.cancel()
-
-        run_simulated(self.clock, ticked())
-
-    async def _tick(self) -> None:
-        while True:
-            self.forwarders.quiesce()
-            self.forwarders.subscribe.tick()
-            self.forwarders.quiesce()
-            await asyncio.sleep(0.05)
 
     def data(self, topic: str = TARGET) -> list[str]:
         return [one.data.decode() for one in self.stored(topic)]
@@ -208,9 +171,7 @@ def test_after_a_change_of_the_target_nothing_goes_to_the_earlier_one() -> None:
         harness.forwarders.send("c", key="k")  # lent, behind b
         await asyncio.sleep(0.1)
         to = replace(harness.forwarders.record, options=NO_SUBSCRIPTION_OPTIONS._replace(forward_to=LETTERS))
-        harness.forwarders.commit(CatalogChange.put(to))
-        for one in list(harness.on_change):
-            one(CatalogChange.put(to))
+        harness.change(CatalogChange.put(to))
         assert began == [TARGET, TARGET]
         harness.forwarders.send("d", key="l")  # nothing of its key is under way: it could go at once
         await asyncio.sleep(10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.names import READING_REFUSED
-from syncpoint.broker.inner.feed import open_feed
-from syncpoint.broker.inner.inner_driver import ConsumingProcess
 from syncpoint.broker.inner.pace import PaceLimits
 from syncpoint.broker.publish.intake.seek import seek_to_time
 from syncpoint.broker.push.addresses import Vetting
@@ -22,11 +20,9 @@ from syncpoint.broker.push.http_sender import PushFailed
 from syncpoint.broker.push.payload import Headers
 from syncpoint.broker.push.push_config import Endpoint
 from syncpoint.broker.push.push_driver import PushDriver
-from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
-from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness
-from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.consuming import ConsumerHarness
 
 pytestmark = pytest.mark.shows("push")
 
@@ -39,35 +35,20 @@ def config(url: str = URL, **fields: Any) -> bytes:
     return data
 
 
-class Harness:
+class Harness(ConsumerHarness):
     """One push subscription. `answer`: what the endpoint does with a message's data."""
 
+    TICK_S = 0.02
+
     def __init__(self, answer: Answer | None = None, **options: Any) -> None:
-        options.setdefault("config", config())
-        self.forwarders = ForwarderHarness(**options)
-        self.clock = self.forwarders.clock
-        self.on_change: list[Callable[[CatalogChange], None]] = []
+        super().__init__(**{"config": config(), **options})
         self.requests: list[tuple[float, str, str, dict[str, Any]]] = []  # when, host, data, body
         self.under_way = self.under_way_max = 0
         self.answer = answer or self.taken
-        self.mine = self.granted = True
         self.driver = self.new_driver()
 
     def new_driver(self) -> PushDriver:
-        return PushDriver(
-            ConsumingProcess(
-                self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
-                lambda incarnation: self.mine, lambda record: "" if self.granted else READING_REFUSED,
-            ),
-            self, Vetting(), limits=PaceLimits(4, 3_000, 50),
-        )  # fmt: skip
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.forwarders.publish.catalog
-
-    async def at(self, revision: int) -> None:
-        """It is this process's own catalog."""
+        return PushDriver(self.consuming(), self, Vetting(), limits=PaceLimits(4, 3_000, 50))
 
     async def taken(self, data: str) -> int:
         await asyncio.sleep(0.01)
@@ -87,38 +68,9 @@ class Harness:
         finally:
             self.under_way -= 1
 
-    def change(self, *changes: CatalogChange) -> None:
-        self.forwarders.commit(*changes)
-        for change in changes:
-            for called in list(self.on_change):
-                called(change)
-
     @property
     def data(self) -> list[str]:
         return [data for _, _, data, _ in self.requests]
-
-    def unacknowledged(self) -> int:
-        backlog, _ = self.forwarders.subscribe.outstanding()
-        return backlog
-
-    def run(self, story: Coroutine[Any, Any, None]) -> None:
-        async def reported() -> None:
-            ticking = asyncio.get_running_loop().create_task(self._tick())
-            self.driver.start()
-            try:
-                await story
-            finally:
-                await self.driver.close()
-                ticking.cancel()
-
-        run_simulated(self.clock, reported())
-
-    async def _tick(self) -> None:
-        while True:
-            self.forwarders.quiesce()
-            self.forwarders.subscribe.tick()
-            self.forwarders.quiesce()
-            await asyncio.sleep(0.02)
 
 
 def test_messages_are_pushed_and_acknowledged_once() -> None:
@@ -465,13 +417,13 @@ def test_what_may_not_be_pushed_says_so_and_takes_nothing() -> None:
 
 def test_what_may_be_pushed_only_later_is_pushed_then() -> None:
     harness = Harness()
-    harness.granted = False
+    harness.refusal = READING_REFUSED
 
     async def story() -> None:
         harness.forwarders.send("1")
         await asyncio.sleep(5)
         assert "grant it roles/pubsub.subscriber" in harness.driver.states()[0].last_error
-        harness.granted = True
+        harness.refusal = ""
         await asyncio.sleep(5)
         assert harness.data == ["1"]
         assert harness.unacknowledged() == 0
