@@ -178,14 +178,11 @@ async def test_the_server_its_topics_and_subscriptions(harness: ClusterHarness) 
 @cluster
 async def test_a_topic_has_a_durability_class_that_exists(harness: ClusterHarness) -> None:
     mask = {"paths": ["durability_class"]}
-    changed = await harness.call(
-        "UpdateTopicOptions", options={"topic": TOPIC, "durability_class": "fast"}, update_mask=mask
-    )
+    fast, none = ({"topic": TOPIC, "durability_class": name} for name in ("fast", "x"))
+    changed = await harness.call("UpdateTopicOptions", options=fast, update_mask=mask)
     assert changed == await harness.call("GetTopicOptions", topic=TOPIC)
     assert changed.durability_class == "fast"
-    error = await harness.refused(
-        "UpdateTopicOptions", options={"topic": TOPIC, "durability_class": "x"}, update_mask=mask
-    )
+    error = await harness.refused("UpdateTopicOptions", options=none, update_mask=mask)
     assert "there are: default, fast" in error.message
     await harness.call("UpdateTopicOptions", options={"topic": TOPIC}, update_mask=mask)
     assert (await harness.call("GetTopicOptions", topic=TOPIC)).durability_class == ""
@@ -209,13 +206,9 @@ async def test_a_durability_class_is_added_where_every_forwarder_has_disks_for_i
     assert caught.value.code is Code.FAILED_PRECONDITION
     storage("us")
     await asyncio.sleep(0.1)
-    made = await add("one", clusters=1, durability=admin.Durability.Value("ASYNC"))
-    assert (made.clusters, made.disks, made.durability, made.placement) == (
-        1,
-        3,
-        admin.Durability.Value("ASYNC"),
-        "degrade",
-    )
+    asynchronous = admin.Durability.Value("ASYNC")
+    made = await add("one", clusters=1, durability=asynchronous)
+    assert (made.clusters, made.disks, made.durability, made.placement) == (1, 3, asynchronous, "degrade")
     listed = (await harness.call("ListDurabilityClasses")).durability_classes
     assert [one.name for one in listed] == ["default", "fast", "one"]
     mask = {"paths": ["durability_class"]}
@@ -366,9 +359,8 @@ async def test_states_are_summed_over_chains_and_forwarders(harness: ClusterHarn
     topic = await harness.call("GetTopicState", topic=TOPIC)
     assert [(one.chain, one.first_offset, one.next_offset) for one in topic.sources] == [(7, 3, 9), (8, 3, 9)]
     assert list(topic.unknown) == []
-    assert (
-        await harness.refused("GetSubscriptionState", subscription=SUB, ranges_max=-1)
-    ).code is Code.INVALID_ARGUMENT
+    error = await harness.refused("GetSubscriptionState", subscription=SUB, ranges_max=-1)
+    assert error.code is Code.INVALID_ARGUMENT
 
 
 @cluster

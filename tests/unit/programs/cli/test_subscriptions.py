@@ -415,10 +415,18 @@ def test_options_of_exports(server, run, existing):
     assert changed.subscription.cloud_storage_config.bucket == "b"
 
 
-def test_describe_says_what_keeps_messages_from_the_dead_letter_topic(server, run):
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"dead_letter_advice": "Grant it a role."}, "Grant it a role."),
+        ({"push": {"last_error": "the endpoint answered 500"}}, "The last push failed: the endpoint answered 500"),
+        ({"export": {"state": "NOT_FOUND", "advice": "Make the bucket."}}, "NOT_FOUND. Make the bucket."),
+    ],
+)
+def test_describe_says_what_keeps_messages(server, run, state, said):
     server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
-    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(dead_letter_advice="Grant it a role.")
-    assert "Grant it a role." in run("subscriptions", "describe", "billing").stderr
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(**state)
+    assert said in run("subscriptions", "describe", "billing").stderr
 
 
 def test_describe_says_once_whose_right_is_missing(server, run):
@@ -438,11 +446,8 @@ def test_describe_says_once_whose_right_is_missing(server, run):
 def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
     models = [{"ai_inference": {"endpoint": "e", "service_account_email": "asker@p.iam.syncpoint.internal"}}]
     push = pubsub.Subscription(name=NAME, push_config={"push_endpoint": "https://e.example/x"})
-    letters = pubsub.Subscription(
-        name=f"{NAME}-2",
-        dead_letter_policy={"dead_letter_topic": "projects/p/topics/dead"},
-        message_transforms=models,
-    )
+    policy = {"dead_letter_topic": "projects/p/topics/dead"}
+    letters = pubsub.Subscription(name=f"{NAME}-2", dead_letter_policy=policy, message_transforms=models)
     pulled = pubsub.Subscription(name=f"{NAME}-3")
     listed = pubsub.ListSubscriptionsResponse(subscriptions=[push, letters, pulled])
     server.answers["Subscriber.ListSubscriptions"] = listed
@@ -450,17 +455,15 @@ def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
         NAME: admin.SubscriptionOptions(delivery_author="user:ann@example.com"),
         f"{NAME}-2": admin.SubscriptionOptions(transform_author="user:bob@example.com"),
     }
-    server.answers["Admin.GetSubscriptionOptions"] = lambda request: known.get(
-        request.subscription, admin.SubscriptionOptions()
-    )
+    nothing = admin.SubscriptionOptions()
+    server.answers["Admin.GetSubscriptionOptions"] = lambda request: known.get(request.subscription, nothing)
     recorded, asking = "projects/p/topics/recorded", "projects/p/topics/asking"
     server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(
         topics=[{"name": recorded}, {"name": asking, "message_transforms": models}]
     )
     records = admin.TopicOptions(records_topic="projects/p/topics/records", records_author="user:ann@example.com")
-    server.answers["Admin.GetTopicOptions"] = lambda request: (
-        records if request.topic == recorded else admin.TopicOptions()
-    )
+    by_topic = {recorded: records, asking: admin.TopicOptions()}
+    server.answers["Admin.GetTopicOptions"] = lambda request: by_topic[request.topic]
     rows = run_json("subscriptions", "authors")
     assert [tuple(one.values()) for one in rows] == [
         (NAME, "push", "https://e.example/x", "user:ann@example.com"),
@@ -472,21 +475,6 @@ def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
     assert set(rows[0]) == {"resource", "what", "target", "author"}
     assert [one["resource"] for one in run_json("subscriptions", "authors", "--nobody")] == [f"{NAME}-2", asking]
     assert "user:ann@example.com" in run("subscriptions", "authors").stdout
-
-
-def test_describe_says_why_the_last_push_failed(server, run):
-    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
-    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(
-        push=admin.PushState(last_error="the endpoint answered 500")
-    )
-    assert "The last push failed: the endpoint answered 500" in run("subscriptions", "describe", "billing").stderr
-
-
-def test_describe_says_what_to_do_about_an_export_that_does_not_work(server, run):
-    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
-    export = admin.ExportState(state="NOT_FOUND", advice="Make the bucket.")
-    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(export=export)
-    assert "NOT_FOUND. Make the bucket." in run("subscriptions", "describe", "billing").stderr
 
 
 def test_no_bucket_means_that_a_subscription_is_pulled(server, run, existing):
