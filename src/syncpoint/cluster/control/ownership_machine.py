@@ -108,18 +108,21 @@ class OwnershipMachine:
 
     def claimed(self, chain: int, epoch: int, revision: int) -> None:
         """The claim stands in the metadata since that revision."""
+        assert self.held[chain].phase is Phase.CLAIMING, self.held[chain]
         self.held[chain] = HeldChain(Phase.OPENING, epoch, revision)
         self.takeovers += 1
         self._effects.append(OpenChain(chain, epoch))
 
     def not_claimed(self, chain: int, now: float) -> None:
         """Somebody was faster, or the metadata did not answer."""
-        del self.held[chain]
+        held = self.held.pop(chain)
+        assert held.phase is Phase.CLAIMING, held
         self._not_before[chain] = now + RETRY_FIRST_S
 
     def opened(self, chain: int) -> None:
         """The chain is served here now."""
         held = self.held[chain]
+        assert held.phase is Phase.OPENING, held
         held.phase = Phase.OPEN
         if self._asked is not None and self._asked[0] == chain:
             self._asked = None
@@ -180,11 +183,13 @@ class OwnershipMachine:
 
     def closed(self, chain: int) -> None:
         """The chain is not served here any more."""
+        assert self.held[chain].phase is Phase.CLOSING, self.held[chain]
         self._let_go(chain, self.held[chain])
 
     def released(self, chain: int) -> None:
         """The owner's key is gone, or somebody else's."""
-        del self.held[chain]
+        held = self.held.pop(chain)
+        assert held.phase is Phase.RELEASING, held
 
     # -- what to do --------------------------------------------------------------------------------------------------
 

@@ -133,6 +133,8 @@ class Deletion:
         """Delete segments nothing of which is needed."""
         holding: list[tuple[Segment, list[int]]] = []
         for segment in segments:
+            assert segment.sealed_by, segment
+            assert self.removable(segment), "its facts are in a checkpoint"
             try:
                 holding.append((segment, [summary.source for summary in self._catalog.index_soon(segment).summaries()]))
             except (DamagedIndex, CopiesUnreachable, Gone):

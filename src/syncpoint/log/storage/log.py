@@ -255,8 +255,10 @@ class Log:
             self._retire_sealed()
         if reached <= self.persisted:
             return False
-        self.persisted = reached
         waiting = self.unpersisted
+        assert waiting[0].position == self.persisted + 1, (waiting[0].position, self.persisted)
+        assert reached <= self.appended, (reached, self.appended)
+        self.persisted = reached
         while waiting and waiting[0].position <= reached:
             waiting.popleft()
         return True

@@ -67,6 +67,7 @@ class Admission:
         mine.messages -= messages
         mine.bytes -= nbytes
         if not mine.messages:
+            assert not mine.bytes, (topic, mine.bytes)
             del self._topics[topic]
         self.system.messages -= messages
         self.system.bytes -= nbytes

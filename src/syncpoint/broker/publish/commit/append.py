@@ -109,7 +109,8 @@ class AckBatch:
         for one in acks:
             key = (one.subscription, one.source)
             unpersisted = self._unpersisted[key]
-            unpersisted.popleft()
+            first = unpersisted.popleft()
+            assert first is one.runs, key
             if not unpersisted:
                 del self._unpersisted[key]
 

@@ -285,6 +285,7 @@ class GroupCommit:
         for waiter in self._waiting.on_persisted(position):
             if isinstance(waiter, PendingEntry):
                 source = waiter.source
+                assert source.visible == waiter.first_offset, (source.number, source.visible, waiter.first_offset)
                 source.visible = waiter.first_offset + waiter.count
                 touched[source.number] = source
                 self.published += waiter.count

@@ -201,6 +201,7 @@ class DiskWriter:
         while queue and left > 0:
             entry = queue.popleft()
             if type(entry) is Queued:
+                assert entry.position == position + 1, (entry.position, position)  # as `Log.append` numbered them
                 buffers.append(encode_header(seed, entry, synced))
                 buffers += entry.buffers
                 taken = HEADER_BYTES + entry.length
@@ -212,6 +213,7 @@ class DiskWriter:
                 buffers, done = [], size
                 self._reached(position)
                 assert isinstance(entry, Roll)
+                assert entry.seal is None or entry.seal.last_position == position, (entry.seal, position)
                 self._roll(entry)
                 seed = self._seed
                 rolled = True
