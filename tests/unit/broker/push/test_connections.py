@@ -13,6 +13,7 @@ from syncpoint.broker.push.connections import IDLE_MAX, KEPT_S, KeptConnection, 
 from syncpoint.broker.push.push_config import Endpoint
 
 ONE, OTHER = Endpoint("https", "e.example", 443, "/a"), Endpoint("https", "f.example", 443, "/a")
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the certificates of the system, which are many files
 SAME_HOST = Endpoint("https", "e.example", 443, "/b")
 
 
@@ -43,7 +44,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> KeptConnections:
 
 
 def take(pool: KeptConnections, endpoint: Endpoint = ONE, now: float = 0.0) -> KeptConnection:
-    return asyncio.run(pool.take(endpoint, ssl.create_default_context(), now))
+    return asyncio.run(pool.take(endpoint, TLS, now))
 
 
 def give(
