@@ -8,7 +8,7 @@ Leaves out: sockets, and with them windows; `BareStream` stands in for a stream 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from syncpoint.base.model.errors import SyncpointError
@@ -152,6 +152,13 @@ class ServicerHarness(ForwarderHarness):
         await opened.send(subscription=subscription, **{"stream_ack_deadline_seconds": 10, **first})
         return opened
 
+    def bare(self, **first: Any) -> "BareStream":
+        """An open one at its server's end, whose connection the test plays."""
+        stream = BareStream()
+        self.streams.open(stream)  # type: ignore[arg-type]
+        stream.receive(subscription=SUB, **{"stream_ack_deadline_seconds": 10, **first})
+        return stream
+
 
 async def _at_once(work: Callable[[], Any]) -> Any:
     """What production does beside the loop."""
@@ -202,6 +209,11 @@ class HarnessStream:
         except SyncpointError as error:
             return error
         raise AssertionError("the stream ended well")
+
+
+def ids(received: Sequence[Any]) -> list[str]:
+    """The ack ids of what was received."""
+    return [one.ack_id for one in received]
 
 
 class BareStream:
