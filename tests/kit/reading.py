@@ -117,12 +117,6 @@ class ReadingHarness(ForwarderHarness):
         self.store.collect(lambda *entry: is_needed(self.publish, *entry))
         forget_empty_sources(self.publish)
 
-    def checkpoint(self) -> None:
-        written = self.store.checkpoint(self.follower.checkpoint_parts())
-        while not written.step():
-            pass
-        self.quiesce()
-
     def acknowledge_all(self) -> None:
         """The subscription needs nothing of what is there."""
         ledger = self.publish.ledgers[self.record.incarnation]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from syncpoint.base.model.delivery import PublishSide
@@ -200,6 +201,18 @@ class ForwarderHarness:
             if not self.soon:
                 return
         raise AssertionError("the harness does not come to rest")
+
+    def ahead(self, seconds: float) -> str:
+        """A time so far ahead, as clients write it."""
+        us = (self.clock.time_ns() + round(seconds * 1e9)) // 1000
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+
+    def checkpoint(self) -> None:
+        """Write all that a log's next owner would otherwise recover from entries."""
+        written = self.store.checkpoint(self.follower.checkpoint_parts())
+        while not written.step():
+            pass
+        self.quiesce()
 
     def advance(self, seconds: float) -> None:
         """Let time pass in ticks."""

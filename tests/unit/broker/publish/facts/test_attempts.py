@@ -56,10 +56,7 @@ def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:
     subscriber.nack(first)
     harness.advance(2 * WRITE_S)
     if checkpoint:
-        written = harness.store.checkpoint(harness.follower.checkpoint_parts())
-        while not written.step():
-            pass
-        harness.quiesce()
+        harness.checkpoint()
     harness.restart()
     again = Subscriber(harness)
     harness.advance(5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -21,7 +20,7 @@ IDS = "sys.MessageId"
 
 def requests(chance: random.Random, harness: ForwarderHarness) -> list[pubsub.PublishRequest]:
     """Those of one turn: plain, scheduled and with times to live, mixed, under ids, small and large."""
-    due = datetime.fromtimestamp(harness.clock.time_ns() / 1e9, UTC) + timedelta(minutes=1)
+    due = harness.ahead(60)
     names = (f"id {number}" for number in range(1000))
     made = []
     for _ in range(chance.randrange(2, 8)):
@@ -30,7 +29,7 @@ def requests(chance: random.Random, harness: ForwarderHarness) -> list[pubsub.Pu
             name = next(names)
             attributes = {IDS: name}
             if chance.random() < 0.4:
-                attributes["sys.ScheduledEnqueueTimeUtc"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+                attributes["sys.ScheduledEnqueueTimeUtc"] = due
             if chance.random() < 0.3:
                 attributes["sys.TimeToLive"] = "2:0:0"
             request.messages.add(data=name.encode().ljust(chance.choice((10, 400))), attributes=attributes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -249,12 +248,12 @@ def test_a_batch_of_which_some_was_lost_is_known_as_far_as_it_is_there() -> None
         harness = ForwarderHarness()
         options = TopicOptions(duplicate_window_s=WINDOW_S)
         harness.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, options=options)))
-        due = datetime.fromtimestamp(harness.clock.time_ns() / 1e9, UTC) + timedelta(hours=1)
+        due = harness.ahead(3600)
         request = pubsub.PublishRequest(topic=TOPIC)
         for name in ("a", "", "later", "b", "a"):
             attributes = {PUBLISHED: name} if name else {}
             if name in ("", "later"):
-                attributes["sys.ScheduledEnqueueTimeUtc"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+                attributes["sys.ScheduledEnqueueTimeUtc"] = due
             request.messages.add(data=name.encode() or b"none", attributes=attributes)
 
         def publish(resent: bool, request: pubsub.PublishRequest = request, harness: ForwarderHarness = harness) -> Any:

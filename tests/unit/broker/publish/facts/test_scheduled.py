@@ -16,7 +16,7 @@ from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.reserved import SCHEDULED_ID
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.publish.facts.message_facts import FactLog
-from syncpoint.broker.publish.facts.scheduled import NEVER_NS, Scheduled, ScheduledMessages
+from syncpoint.broker.publish.facts.scheduled import Scheduled, ScheduledMessages
 from syncpoint.broker.publish.facts.source import WAITING_TOPIC, Source
 from syncpoint.broker.publish.intake import firing
 from syncpoint.broker.publish.intake.scheduled_calls import cancel_scheduled
@@ -33,14 +33,8 @@ ID = "sys.ScheduledMessageId"
 OTHER, OTHER_SUB = "projects/p/topics/other", "projects/p/subscriptions/other"
 
 
-def at(harness: ForwarderHarness, seconds: float) -> str:
-    """A time so far ahead, as clients write it."""
-    ns = harness.clock.time_ns() + round(seconds * 1e9)
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns // 1000)).isoformat().replace("+00:00", "Z")
-
-
 def schedule(harness: ForwarderHarness, seconds: float, *data: str, **rest: Any) -> list[str]:
-    caller = harness.send(*data, **{AT: at(harness, seconds)}, **rest)
+    caller = harness.send(*data, **{AT: harness.ahead(seconds)}, **rest)
     assert caller.error is None
     assert caller.ids is not None
     return caller.ids
@@ -51,7 +45,7 @@ def mixed(harness: ForwarderHarness, *messages: tuple[str, float | None]) -> Har
     caller = HarnessCaller()
     request = pubsub.PublishRequest(topic=TOPIC)
     for data, ahead in messages:
-        request.messages.add(data=data.encode(), attributes={} if ahead is None else {AT: at(harness, ahead)})
+        request.messages.add(data=data.encode(), attributes={} if ahead is None else {AT: harness.ahead(ahead)})
     harness.publish.intake.publish_request(caller, request.SerializeToString())
     harness.quiesce()
     return caller
@@ -63,13 +57,6 @@ def cancel(harness: ForwarderHarness, message_id: str) -> None:
     cancel_scheduled(harness.publish, 1, source, offset, outcome.append)
     harness.quiesce()
     assert outcome == [None]
-
-
-def checkpoint(harness: ForwarderHarness) -> None:
-    writer = harness.store.checkpoint(harness.follower.checkpoint_parts())
-    while not writer.step():
-        pass
-    harness.quiesce()
 
 
 def kept_waiting(harness: ForwarderHarness) -> int:
@@ -211,7 +198,7 @@ def test_what_waits_outlives_crashes_and_fires_once(with_checkpoint: bool) -> No
     harness.advance(2)
     for _ in range(3):
         if with_checkpoint:
-            checkpoint(harness)
+            harness.checkpoint()
         harness.restart()
         assert len(harness.publish.scheduled) == 2
         assert kept_waiting(harness) == 1
@@ -259,7 +246,7 @@ def test_a_crash_in_the_turn_that_fires_loses_nothing_and_doubles_nothing(persis
 def test_what_was_not_persisted_does_not_wait() -> None:
     harness = ForwarderHarness()
     harness.send("x")
-    harness.send("lost", **{AT: at(harness, 1)}, quiesce=False)
+    harness.send("lost", **{AT: harness.ahead(1)}, quiesce=False)
     while harness.soon:
         harness.soon.popleft()()
     harness.store._persisted = len(harness.store.entries) - 1  # the fact is there, its message is not
@@ -420,7 +407,7 @@ def test_letters_and_what_was_accepted_before_wait_for_nothing() -> None:
     harness = ForwarderHarness()
     subscriber = Subscriber(harness)
     caller = HarnessCaller()
-    message = pubsub.PubsubMessage(data=b"letter", attributes={AT: at(harness, 60)})
+    message = pubsub.PubsubMessage(data=b"letter", attributes={AT: harness.ahead(60)})
     harness.publish.intake.letter(caller, pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString())
     harness.quiesce()
     assert subscriber.data == ["letter"]
@@ -437,80 +424,6 @@ def test_many_due_at_once_come_in_turns(monkeypatch: pytest.MonkeyPatch) -> None
     assert subscriber.data[0] == "9.0"
     assert harness.firing.fired == 100
 
-
-# -- the tables alone --------------------------------------------------------------------------------------------------
-
-
-def tables(*rows: Scheduled) -> ScheduledMessages:
-    made = ScheduledMessages(FactLog(lambda *entry: None))
-    made.note(*rows)
-    return made
-
-
-rows = st.lists(
-    st.builds(Scheduled, st.integers(1, 50), st.integers(1, 3), st.integers(0, 30), st.integers(1, 3)),
-    unique_by=lambda one: (one.source, one.offset),
-    max_size=40,
-)
-
-
-@given(rows, st.data())
-def test_the_tables_against_a_plain_list(found: list[Scheduled], data: st.DataObject) -> None:
-    made, model = tables(*found), set(found)
-    for _ in range(5):
-        now = data.draw(st.integers(0, 60))
-        due = made.due(now, 1000)
-        assert sorted(due) == sorted(one for one in model if one.due_ns <= now)
-        for topic in (1, 2, 3):
-            assert [one for one in due if one.topic == topic] == sorted(one for one in due if one.topic == topic)
-            assert made.of_topic(topic, None, 100) == sorted(one for one in model if one.topic == topic)
-            assert (topic in made) == any(one.topic == topic for one in model)
-        assert made.first_ns <= min((one.due_ns for one in model), default=NEVER_NS)
-        if model:
-            chosen = data.draw(st.sampled_from(sorted(model)))
-            if data.draw(st.booleans()):
-                first = [one for one in sorted(model) if one.topic == chosen.topic][: data.draw(st.integers(1, 5))]
-                made.fire(first, 9, 0)
-                model -= set(first)
-            else:
-                made.cancel([chosen])
-                model.discard(chosen)
-        assert len(made) == len(model)
-        source = Source(2, WAITING_TOPIC)
-        begin = data.draw(st.integers(0, 30))
-        end = data.draw(st.integers(begin + 1, 31))
-        assert made.holds(source, begin, end, 0) == any(o.source == 2 and begin <= o.offset < end for o in model)
-    again = tables()
-    again.recover(made.facts())
-    assert sorted(one for topic in (1, 2, 3) for one in again.of_topic(topic, None, 100)) == sorted(model)
-
-
-@pytest.mark.parametrize("others", [0, 9])
-def test_one_that_waits_holds_its_entry_wherever_it_stands_in_it(others: int) -> None:
-    source = Source(2, WAITING_TOPIC)
-    for offset in range(10, 14):
-        made = tables(*(Scheduled(5, 2, 100 + one, 1) for one in range(others)), Scheduled(5, 2, offset, 1))
-        assert made.holds(source, 10, 14, 0)
-        assert made.holds(source, offset, offset + 1, 0)
-        assert not made.holds(source, offset - 4, offset, 0)
-        assert not made.holds(source, offset + 1, offset + 5, 0)
-
-
-def test_what_came_first_and_was_cancelled_leaves_no_heap_behind() -> None:
-    made = tables(Scheduled(100, 1, 0, 1))
-    for offset in range(1, 1000):
-        one = Scheduled(100 - offset % 50, 1, offset, 1)
-        made.note(one)
-        made.cancel([one])
-    assert len(made._firsts) < 200
-
-
-def test_facts_of_a_newer_version_are_refused() -> None:
-    with pytest.raises(ValueError, match="newer version"):
-        tables().recover([b"\x09"])
-
-
-# -- against a plain model ---------------------------------------------------------------------------------------------
 
 steps = st.lists(
     st.one_of(
@@ -564,7 +477,7 @@ def test_against_a_plain_model(plan: list[tuple[str, int]]) -> None:
             harness.store._persisted = max(before, before + written - value)
             harness.restart()
         elif step == "checkpoint":
-            checkpoint(harness)
+            harness.checkpoint()
         elif step == "collect":
             harness.store.collect(lambda *entry: is_needed(harness.publish, *entry))
     harness.advance(60)

@@ -116,10 +116,7 @@ def test_times_of_messages_survive_a_crash(checkpoint: bool) -> None:
     harness.send("short", **{"sys.TimeToLive": "0:0:10"})
     harness.send("long", **{"sys.TimeToLive": "0:2:0"})
     if checkpoint:
-        written = harness.store.checkpoint(harness.follower.checkpoint_parts())
-        while not written.step():
-            pass
-        harness.quiesce()
+        harness.checkpoint()
     harness.restart()
     pass_time(harness, 60)
     assert needed(harness) == [False, True]
