@@ -16,7 +16,8 @@ from syncpoint.catalog.metadata.view import OWNERS
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall
 from syncpoint.wire.transport.tasks import unary_async
-from tests.kit.proxy import TOPIC, ProxyHarness, ProxyProcess, PublishProcess
+from tests.kit.proxy import TOPIC, ProxyHarness, ProxyProcess
+from tests.kit.proxy_processes import PublishProcess
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
 

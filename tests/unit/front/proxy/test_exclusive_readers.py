@@ -17,7 +17,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.kit.errors import failing
 from tests.kit.pipelines import PipelineProcess, source
-from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
+from tests.kit.proxy import ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import SubscribeProcess
 
 READER = methods.LOG_READER
 NAME = "projects/p/subscriptions/billing"

@@ -6,7 +6,8 @@ import asyncio
 
 from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.front.proxy.failure_detector import FailureDetector
-from tests.kit.proxy import Process, ProxyHarness, in_harness
+from tests.kit.proxy import ProxyHarness, in_harness
+from tests.kit.proxy_processes import Process
 
 
 @in_harness()

@@ -22,7 +22,8 @@ from syncpoint.front.proxy.push_feeds import PushFeeds
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Methods
-from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, run
+from tests.kit.proxy import ProxyHarness, ProxyProcess, run
+from tests.kit.proxy_processes import SubscribeProcess
 
 CONFIG = pubsub.Subscription(push_config=pubsub.PushConfig(push_endpoint="https://e.example/push")).SerializeToString()
 

@@ -11,7 +11,8 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import health, pubsub
 from syncpoint.wire.protobuf.methods import Service
 from syncpoint.wire.transport.calls import Unary
-from tests.kit.proxy import PUBLISHER, ProxyHarness, ProxyProcess, PublishProcess, SubscribeProcess, in_harness
+from tests.kit.proxy import PUBLISHER, ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import PublishProcess, SubscribeProcess
 
 
 @in_harness()

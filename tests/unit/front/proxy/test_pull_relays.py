@@ -15,15 +15,8 @@ from syncpoint.front.proxy.pull_relay import TRY_AGAIN
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.protobuf.status import ack_failure
 from tests.kit.errors import failing
-from tests.kit.proxy import (
-    SUBSCRIBER,
-    SUBSCRIPTION,
-    ProxyHarness,
-    ProxyProcess,
-    SubscribeProcess,
-    in_harness,
-    run,
-)
+from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, in_harness, run
+from tests.kit.proxy_processes import SUBSCRIBER, SubscribeProcess
 
 pytestmark = pytest.mark.shows("proxies")
 

@@ -12,7 +12,8 @@ from syncpoint.broker.inner.lent import Lent
 from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.front.proxy.push_feeds import PushFeeds, RelayedFeed
 from syncpoint.wire.protobuf.messages import pubsub
-from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
+from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import SubscribeProcess
 from tests.unit.front.proxy.test_transformed_streams import ANY, Played, with_config
 
 

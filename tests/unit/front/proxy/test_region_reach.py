@@ -8,12 +8,8 @@ import pytest
 
 from syncpoint.base.model.errors import Code
 from tests.kit.errors import failing
-from tests.kit.proxy import (
-    ProxyHarness,
-    ProxyProcess,
-    PublishProcess,
-    in_harness,
-)
+from tests.kit.proxy import ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import PublishProcess
 
 pytestmark = pytest.mark.shows("regions")
 

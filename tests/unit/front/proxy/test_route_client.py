@@ -7,12 +7,8 @@ import asyncio
 from syncpoint.broker.router.assignment import TopicAssignment
 from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.wire.protobuf.messages import internal
-from tests.kit.proxy import (
-    ProxyHarness,
-    ProxyProcess,
-    RouterProcess,
-    in_harness,
-)
+from tests.kit.proxy import ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import RouterProcess
 
 
 @in_harness()

@@ -10,7 +10,8 @@ from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.transforms.errors import TransformError
 from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
 from syncpoint.wire.protobuf.messages import pubsub
-from tests.kit.proxy import ProxyHarness, Session, in_harness
+from tests.kit.proxy import ProxyHarness, in_harness
+from tests.kit.proxy_processes import Session
 from tests.unit.front.proxy.test_pull_relays import cluster, forwarder
 
 ANY = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()]).SerializeToString()

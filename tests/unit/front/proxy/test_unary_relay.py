@@ -13,7 +13,8 @@ from syncpoint.front.proxy.unary_relay import merged
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.protobuf.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
 from tests.kit.errors import failing
-from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
+from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, in_harness
+from tests.kit.proxy_processes import SUBSCRIBER, SubscribeProcess
 
 
 async def cluster(harness: ProxyHarness, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:
