@@ -170,7 +170,7 @@ def test_owners_are_killed_between_stage_and_commit_and_after_it(cluster, enter,
     query = space.project
     one.stage(query, "a", 0, "x", topic, numbered(0, 1000))
     result = one.commit(query, "a", 0, "x")
-    for epoch in range(1, 5):
+    for epoch in range(1, 4):  # killed before the commit, in it, and before it again, on chains that were adopted
         begin = 1000 * epoch
         one.stage(
             query, "a", epoch, "x", topic, numbered(begin, begin + 500, 1000), numbered(begin + 500, begin + 1000)
@@ -188,8 +188,8 @@ def test_owners_are_killed_between_stage_and_commit_and_after_it(cluster, enter,
         assert result.rows == 1000
         cluster.local.start(victim)
         cluster.stabilize()
-    assert numbers(two.everything(topic)) == list(range(5000))
-    eventually(lambda: len(set(stream.bodies)) == 5000, 60, "everything is delivered")
+    assert numbers(two.everything(topic)) == list(range(4000))
+    eventually(lambda: len(set(stream.bodies)) == 4000, 60, "everything is delivered")
     assert one.unavailable + two.unavailable < 50
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,24 +14,18 @@ from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
 from syncpoint.testing.rigs.forwarder_harness import SUB
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.transforming import PlayedTransformer
 
 ANY = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()]).SerializeToString()
 
 
-class Played(Transformer):
+class Played(PlayedTransformer):
     """Takes some seconds for a response, and fails as the data of a message says."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds, self.given, self.failing = seconds, list[bytes](), True
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         self.given += [one.data for one in messages]
         await asyncio.sleep(self.seconds)
         if self.failing and any(one.data == b"odd" for one in messages):

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.transforms import responses
 from syncpoint.catalog.transforms.errors import NotTried, SandboxUnavailable, TransformError
-from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.catalog.transforms.responses import transformed_response
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal, pubsub
+from tests.kit.transforming import PlayedTransformer
 
 NAME = "projects/p/subscriptions/s"
 
 
-class Played(Transformer):
+class Played(PlayedTransformer):
     """Drops and fails as the data of a message says."""
 
     def __init__(self, away: Exception | None = None) -> None:
         self.away = away
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         if self.away:
             raise self.away
         outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no"), b"late": NotTried("no")}
@@ -90,20 +84,13 @@ def test_what_was_not_tried_is_given_back_and_counts_as_no_delivery() -> None:
     assert internal.TakeBackRequest.FromString(request).ack_ids == ["1"]
 
 
-class Grown(Transformer):
+class Grown(PlayedTransformer):
     """Makes every message large."""
 
     def __init__(self) -> None:
         pass
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         return [pubsub.PubsubMessage(data=one.data * 400_000, ordering_key=one.ordering_key) for one in messages]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from syncpoint.catalog.metadata.records import Record, Topic, TopicSchema
 from syncpoint.catalog.schemas import stored
 from syncpoint.catalog.schemas.limits import JSON_BYTES_AT_ONCE
 from syncpoint.catalog.transforms.inference import Models
-from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.catalog.transforms.sandbox import Sandbox
 from syncpoint.front.proxy.rate_limits import RateLimiter, TurnWindow
 from syncpoint.wire.protobuf.messages import pubsub
@@ -29,6 +29,7 @@ from tests.kit.proxy import (
     ProxyHarness,
     in_harness,
 )
+from tests.kit.transforming import PlayedTransformer
 
 pytestmark = pytest.mark.shows("transforms")
 
@@ -154,17 +155,10 @@ async def test_a_proxy_that_lags_checks_by_what_the_chains_know(harness: ProxyHa
     assert marks == ["0000000a", "0000000b"]
 
 
-class _DropsB(Transformer):
+class _DropsB(PlayedTransformer):
     """Drops messages `b` where the first transform says so."""
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         drops = transforms[0].compression.compression_mode == pubsub.Compression.DECOMPRESS
         return [None if drops and one.data == b"b" else one for one in messages]
 
@@ -198,19 +192,12 @@ async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer
     assert len(harness.stored[1]) + len(harness.stored.get(2, {})) == 1
 
 
-class _Held(Transformer):
+class _Held(PlayedTransformer):
     """Takes long."""
 
     came: tuple[bytes, ...] = ()
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         self.came += tuple(one.data for one in messages)
         await asyncio.sleep(5.0 if messages[0].data[0] else 12.0)
         return list(messages)

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.transforms.errors import TransformError
-from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.proxy import ProxyHarness, in_harness
 from tests.kit.proxy_processes import Session
+from tests.kit.transforming import PlayedTransformer
 from tests.unit.front.proxy.test_pull_relays import cluster, forwarder
 
 ANY = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()]).SerializeToString()
 
 
-class Played(Transformer):
+class Played(PlayedTransformer):
     """Drops and fails as the data of a message says."""
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no")} if transforms else {}
         return [outcomes.get(one.data, one) for one in messages]
 

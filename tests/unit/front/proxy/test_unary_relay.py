@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from syncpoint.base.model.errors import Code, InvalidArgument, NotFound, Unavailable
-from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.front.proxy.unary_relay import merged
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.protobuf.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
 from tests.kit.errors import failing
 from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, in_harness
 from tests.kit.proxy_processes import SUBSCRIBER, SubscribeProcess
+from tests.kit.transforming import PlayedTransformer
 
 
 async def cluster(harness: ProxyHarness, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:
@@ -212,17 +212,10 @@ def test_merging() -> None:
     assert merged([ack_failure(["a"]), other]) is other
 
 
-class _Slow(Transformer):
+class _Slow(PlayedTransformer):
     """Takes a minute."""
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         await asyncio.sleep(60.0)
         return list(messages)
 

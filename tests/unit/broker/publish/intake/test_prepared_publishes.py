@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +13,9 @@ from syncpoint.base.model.errors import Code, InvalidArgument, ResourceExhausted
 from syncpoint.base.runtime.child_processes import at_once
 from syncpoint.broker.publish.facts.project_room import ProjectRoom
 from syncpoint.catalog.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
-from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.catalog.transforms.message_transforms import Outcome
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
-from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.transforming import PlayedTransformer
 
 NAME, T, S = "projects/p/schemas/texts", "projects/p/topics/typed", "projects/p/subscriptions/typed"
 LARGE = json.dumps("x" * JSON_BYTES_AT_ONCE)
@@ -140,17 +140,10 @@ async def test_a_large_definition_is_not_read_on_the_loop(harness: ServicerHarne
     assert await task
 
 
-class SlowTo(Transformer):
+class SlowTo(PlayedTransformer):
     """Takes longer for some messages than for others."""
 
-    async def apply(
-        self,
-        project: str,
-        transforms: Sequence[pubsub.MessageTransform],
-        messages: Sequence[pubsub.PubsubMessage],
-        *,
-        of: object = None,
-    ) -> list[Outcome]:
+    async def play(self, transforms: Any, messages: Any) -> list[Outcome]:
         await asyncio.sleep({b"first": 2.0, b"second": 1.0}.get(messages[0].data, 0.0))
         return [None if one.data == b"drop" else one for one in messages]
 

@@ -1,0 +1,26 @@
+"""Transforms that a test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
+from syncpoint.wire.protobuf.messages import pubsub
+
+
+class PlayedTransformer(Transformer):
+    """Its `play` says what becomes of messages."""
+
+    async def apply(
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
+    ) -> list[Outcome]:
+        return await self.play(transforms, messages)
+
+    async def play(self, transforms: Sequence[Any], messages: Sequence[Any]) -> list[Outcome]:
+        raise NotImplementedError
