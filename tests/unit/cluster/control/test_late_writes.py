@@ -335,8 +335,8 @@ async def test_a_name_that_was_taken_before_anybody_looked_is_seen_to_be_taken(s
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
-@late
-async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
+async def founding(store: Late) -> tuple[Membership, ChainCreator]:
+    """Whoever makes a chain, and does not know whether it is made: that is late."""
     membership = Membership(store, ME)
     await membership.start()
     plan = ChainPlan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
@@ -344,6 +344,12 @@ async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
     store.only(Put, CHAINS)
     with pytest.raises(Indeterminate):
         await founder.create_missing()
+    return membership, founder
+
+
+@late
+async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
+    membership, founder = await founding(store)
     (made,) = await founder.create_missing()
     await asyncio.sleep(LATE_S)
     assert store.arrived == [False]
@@ -353,13 +359,7 @@ async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
 
 @late
 async def test_a_chain_that_was_made_after_all_is_taken_as_it_is(store: Late) -> None:
-    membership = Membership(store, ME)
-    await membership.start()
-    plan = ChainPlan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
-    founder = ChainCreator(store, membership, ["default"], lambda klass, known: plan)
-    store.only(Put, CHAINS)
-    with pytest.raises(Indeterminate):
-        await founder.create_missing()
+    membership, founder = await founding(store)
     store.only(Put, CHAINS)  # the second one is late, too: the first has arrived when it is read
     with pytest.raises(Indeterminate):
         await founder.create_missing()

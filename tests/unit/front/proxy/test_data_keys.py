@@ -21,6 +21,7 @@ from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.sealed import published, pulled
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 OLD_ID, NEW_ID = KeyRing([OLD]).current, KeyRing([NEW]).current
@@ -48,19 +49,6 @@ def run(work: Work) -> None:
 in_harness = plain_test(run)
 
 
-def request(*data: bytes) -> bytes:
-    made: bytes = pubsub.PublishRequest(messages=[pubsub.PubsubMessage(data=one) for one in data]).SerializeToString()
-    return made
-
-
-def response(sealed: bytes) -> bytes:
-    messages = pubsub.PublishRequest.FromString(sealed).messages
-    made: bytes = pubsub.PullResponse(
-        received_messages=[pubsub.ReceivedMessage(ack_id="a", message=one) for one in messages]
-    ).SerializeToString()
-    return made
-
-
 def texts(opened: bytes) -> list[bytes]:
     return [one.message.data for one in pubsub.PullResponse.FromString(opened).received_messages]
 
@@ -68,9 +56,9 @@ def texts(opened: bytes) -> list[bytes]:
 @in_harness
 async def test_what_one_proxy_seals_another_opens(harness: Harness) -> None:
     one, two = Sealer(harness.keys()), Sealer(harness.keys())
-    sealed = await one.seal(5, request(b"a", b"b"))
+    sealed = await one.seal(5, published(b"a", b"b"))
     assert b"PubsubMessage" not in sealed
-    assert texts(await two.open(response(sealed))) == [b"a", b"b"]
+    assert texts(await two.open(pulled(sealed))) == [b"a", b"b"]
     assert (one.sealed, two.kept_back) == (2, 0)
 
 
@@ -88,7 +76,7 @@ async def test_nonces_never_come_twice(harness: Harness) -> None:
     for _ in range(5):
         sealer = Sealer(harness.keys())
         for _ in range(5):
-            sealed = await sealer.seal(5, request(*[b"x"] * 20))
+            sealed = await sealer.seal(5, published(*[b"x"] * 20))
             seen |= {one.data[12:24] for one in pubsub.PublishRequest.FromString(sealed).messages}
     assert len(seen) == 500
 
@@ -96,38 +84,38 @@ async def test_nonces_never_come_twice(harness: Harness) -> None:
 @in_harness
 async def test_rotating_leaves_old_messages_readable(harness: Harness) -> None:
     one, two = Sealer(harness.keys()), Sealer(harness.keys())
-    before = await one.seal(5, request(b"before"))
-    await two.seal(5, request(b"x"))
+    before = await one.seal(5, published(b"before"))
+    await two.seal(5, published(b"x"))
     number = await one.keys.rotate(5)
-    after = await one.seal(5, request(b"after"))
+    after = await one.seal(5, published(b"after"))
     assert pubsub.PublishRequest.FromString(after).messages[0].data[8:12] == number.to_bytes(4, "little")
-    assert texts(await two.open(response(before) + response(after))) == [b"before", b"after"]
+    assert texts(await two.open(pulled(before) + pulled(after))) == [b"before", b"after"]
     harness.clock.advance(REFRESH_S + 1)
-    await two.seal(5, request(b"x"))  # the last one with the old key: a newer one is looked for in the meantime
+    await two.seal(5, published(b"x"))  # the last one with the old key: a newer one is looked for in the meantime
     await asyncio.sleep(0.01)
     assert (await two.keys.current(5)).number == number
 
 
 @in_harness
 async def test_a_new_key_encryption_key_rewraps_and_the_messages_stay(harness: Harness) -> None:
-    sealed = await Sealer(harness.keys(OLD)).seal(5, request(b"x"))
+    sealed = await Sealer(harness.keys(OLD)).seal(5, published(b"x"))
     blind = Sealer(harness.keys(NEW))
-    assert texts(await blind.open(response(sealed))) == []
+    assert texts(await blind.open(pulled(sealed))) == []
     assert blind.kept_back == 1
     both = harness.keys(NEW, OLD)
-    assert texts(await Sealer(both).open(response(sealed))) == [b"x"]
+    assert texts(await Sealer(both).open(pulled(sealed))) == [b"x"]
     assert await both.rewrap() == 1
     assert await both.rewrap() == 0
-    assert texts(await Sealer(harness.keys(NEW)).open(response(sealed))) == [b"x"]
+    assert texts(await Sealer(harness.keys(NEW)).open(pulled(sealed))) == [b"x"]
 
 
 @in_harness
 async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(harness: Harness) -> None:
     one = Sealer(harness.keys())
-    lost, kept = await one.seal(5, request(b"lost")), await one.seal(6, request(b"kept"))
+    lost, kept = await one.seal(5, published(b"lost")), await one.seal(6, published(b"kept"))
     (first, _) = harness.store.range(DATA_KEYS).items
     harness.store.txn([], [Delete(first.key)])
-    both = response(lost) + response(kept)
+    both = pulled(lost) + pulled(kept)
     two = Sealer(harness.keys())
     assert texts(await two.open(both)) == [b"kept"]
     revision = harness.store.status().revision
@@ -156,30 +144,30 @@ async def test_a_wrapped_key_belongs_to_its_number_and_topic(harness: Harness) -
 async def test_without_the_metadata_what_is_known_goes_on(harness: Harness) -> None:
     keys = harness.keys()
     sealer = Sealer(keys)
-    sealed = await sealer.seal(5, request(b"x"))
+    sealed = await sealer.seal(5, published(b"x"))
     harness.shared[0].cut = True
     harness.clock.advance(REFRESH_S * 2)
-    assert await sealer.seal(5, request(b"y"))
+    assert await sealer.seal(5, published(b"y"))
     await asyncio.sleep(0.1)
-    assert texts(await sealer.open(response(sealed))) == [b"x"]
+    assert texts(await sealer.open(pulled(sealed))) == [b"x"]
     with pytest.raises(Unavailable):
-        await sealer.seal(6, request(b"x"))
+        await sealer.seal(6, published(b"x"))
 
 
 @in_harness
 async def test_sealing_may_be_off_while_opening_goes_on(harness: Harness) -> None:
-    sealed = await Sealer(harness.keys()).seal(5, request(b"x"))
+    sealed = await Sealer(harness.keys()).seal(5, published(b"x"))
     later = Sealer(harness.keys(), sealing=False)
-    assert await later.seal(5, request(b"plain")) == request(b"plain")
-    assert texts(await later.open(response(sealed) + response(request(b"plain")))) == [b"x", b"plain"]
+    assert await later.seal(5, published(b"plain")) == published(b"plain")
+    assert texts(await later.open(pulled(sealed) + pulled(published(b"plain")))) == [b"x", b"plain"]
 
 
 @in_harness
 async def test_tampered_messages_are_counted_and_kept_back(harness: Harness) -> None:
     sealer = Sealer(harness.keys())
-    broken = bytearray(await sealer.seal(5, request(b"some text")))
+    broken = bytearray(await sealer.seal(5, published(b"some text")))
     broken[-1] ^= 1
-    assert texts(await sealer.open(response(bytes(broken)))) == []
+    assert texts(await sealer.open(pulled(bytes(broken)))) == []
     assert sealer.kept_back == 1
 
 

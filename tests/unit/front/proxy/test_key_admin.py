@@ -23,6 +23,7 @@ from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.sealed import published, pulled
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 
@@ -73,19 +74,6 @@ def run(work: Work) -> None:
 in_harness = plain_test(run)
 
 
-def publish(*data: bytes) -> bytes:
-    made: bytes = pubsub.PublishRequest(messages=[pubsub.PubsubMessage(data=one) for one in data]).SerializeToString()
-    return made
-
-
-def pulled(sealed: bytes) -> bytes:
-    messages = pubsub.PublishRequest.FromString(sealed).messages
-    made: bytes = pubsub.PullResponse(
-        received_messages=[pubsub.ReceivedMessage(ack_id="a", message=one) for one in messages]
-    ).SerializeToString()
-    return made
-
-
 async def readable(harness: Harness, sealed: bytes) -> list[bytes]:
     opened = await Sealer(harness.keys(OLD, NEW)).open(pulled(sealed))
     return [one.message.data for one in pubsub.PullResponse.FromString(opened).received_messages]
@@ -115,9 +103,9 @@ async def test_the_list_knows_who_is_wrapped_under_what(harness: Harness) -> Non
 async def test_keys_go_when_nothing_of_a_deleted_topic_is_stored(harness: Harness) -> None:
     orders, bills = await harness.topic("orders"), await harness.topic("bills")
     sealer = Sealer(harness.keys())
-    sealed = await sealer.seal(orders.incarnation, publish(b"a"))
+    sealed = await sealer.seal(orders.incarnation, published(b"a"))
     await sealer.keys.rotate(orders.incarnation)
-    kept = await sealer.seal(bills.incarnation, publish(b"b"))
+    kept = await sealer.seal(bills.incarnation, published(b"b"))
     harness.holds(orders, 1)
     harness.holds(orders, 2)
     assert await remove_gone(harness.store) == 0, "it exists"
@@ -138,11 +126,11 @@ async def test_keys_go_when_nothing_of_a_deleted_topic_is_stored(harness: Harnes
 @in_harness
 async def test_a_dead_letter_keeps_the_key_it_was_sealed_with(harness: Harness) -> None:
     orders, dead = await harness.topic("orders"), await harness.topic("dead")
-    sealed = await Sealer(harness.keys()).seal(orders.incarnation, publish(b"a", b"b"))
+    sealed = await Sealer(harness.keys()).seal(orders.incarnation, published(b"a", b"b"))
     other = Sealer(harness.keys())
     for _ in range(3):
         await other.lend(dead.incarnation, sealed)
-    await other.lend(dead.incarnation, publish(b"never sealed"))
+    await other.lend(dead.incarnation, published(b"never sealed"))
     assert len([key for key in harness.left() if key.startswith(LENT_KEYS)]) == 1
     harness.holds(dead)
     await harness.delete(orders)
@@ -158,7 +146,7 @@ async def test_a_dead_letter_keeps_the_key_it_was_sealed_with(harness: Harness) 
 @in_harness
 async def test_a_dead_letter_is_not_published_while_its_key_can_not_be_lent(harness: Harness) -> None:
     orders, dead = await harness.topic("orders"), await harness.topic("dead")
-    sealed = await Sealer(harness.keys()).seal(orders.incarnation, publish(b"a"))
+    sealed = await Sealer(harness.keys()).seal(orders.incarnation, published(b"a"))
     sealer = Sealer(harness.keys())
     harness.store.cut = True
     with pytest.raises(Unavailable):

@@ -105,7 +105,8 @@ def test_an_entry_stays_whose_copy_was_judged_to_go(steps: int, going: int) -> N
     harness.judge()
 
 
-def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
+@pytest.mark.parametrize("damage", ["unreadable", "fewer disks"])
+def test_a_copy_that_may_not_be_readable_keeps_nothing(damage: str) -> None:
     harness = broken_off()
     harness.kill()
     harness.open()
@@ -115,21 +116,9 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     copied = [one for one in store.catalog.index(first).messages() if list(store._deletion.copied(first, one))]
     assert copied
     for segment in store.catalog:
-        segment.unreadable[0] = {SegmentPlace(SegmentPart.FRAME, 64)}
-    assert not [one for one in copied if list(store._deletion.copied(first, one))]
-
-
-def test_a_copy_on_fewer_disks_keeps_nothing() -> None:
-    harness = broken_off()
-    harness.kill()
-    harness.open()
-    store = harness.store
-    first = store.catalog.at(1, 1)
-    assert first is not None
-    copied = [one for one in store.catalog.index(first).messages() if list(store._deletion.copied(first, one))]
-    assert copied
-    for segment in store.catalog:
-        if segment is not first:
+        if damage == "unreadable":
+            segment.unreadable[0] = {SegmentPlace(SegmentPart.FRAME, 64)}
+        elif segment is not first:
             segment.copies.popitem()
     assert not [one for one in copied if list(store._deletion.copied(first, one))]
 
