@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.kit.tools import tool
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
 def house() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    found: ModuleType = tool("house")
+    return found
 
 
 def test_the_page_shows_the_rooms(house: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

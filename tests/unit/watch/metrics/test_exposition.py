@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from syncpoint.base.model.histogram import Histogram
 from syncpoint.watch.metrics import family_table
 from syncpoint.watch.metrics.exposition import Exposition, FoundSamples
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
+from tests.kit.tools import tool
 
 FAMILIES = (
     Family("things_total", MetricKind.COUNTER, "", ("name",), "Things."),
@@ -110,13 +109,8 @@ def test_the_table_is_in_order_and_mistakes_in_one_are_found() -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    path = Path(__file__).resolve().parents[4] / "tools" / "metrics_page.py"
-    spec = importlib.util.spec_from_file_location("metrics_page", path)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    assert tool.main(["--check"]) == 0, "docs/metrics.md is not what the families say: make metrics"
-    assert tool.renewed(tool.PAGE.read_text().replace("syncpoint_calls_total", "other")) == tool.PAGE.read_text()
+    page = tool("metrics_page")
+    assert page.main(["--check"]) == 0, "docs/metrics.md is not what the families say: make metrics"
+    assert page.renewed(page.PAGE.read_text().replace("syncpoint_calls_total", "other")) == page.PAGE.read_text()
     with pytest.raises(SystemExit, match="no place"):
-        tool.renewed("# nothing")
+        page.renewed("# nothing")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import google.cloud.pubsub_v1  # noqa: F401 - registers the official messages in the default pool
@@ -18,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from syncpoint.wire.protobuf import messages
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.methods import Service
+from tests.kit.tools import tool
 
 OFFICIAL = [
     *types.Topic.pb().DESCRIPTOR.file.message_types_by_name.values(),
@@ -194,14 +193,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_committed_descriptors_match_their_sources() -> None:
-    path = Path(__file__).parents[4] / "tools" / "protos.py"
-    spec = importlib.util.spec_from_file_location("protos_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    compiled = tool.compiled()
+    protos = tool("protos")
+    compiled = protos.compiled()
     assert {path: path.read_bytes() for path in compiled} == compiled
-    assert {*(tool.WIRE / "stubs").iterdir()} <= compiled.keys()
-    for stem in tool.SERVICES:
-        assert (tool.PROTO / "google/pubsub/v1" / f"{stem}.proto").read_text() == tool.interface_text(stem)
+    assert {*(protos.WIRE / "stubs").iterdir()} <= compiled.keys()
+    for stem in protos.SERVICES:
+        assert (protos.PROTO / "google/pubsub/v1" / f"{stem}.proto").read_text() == protos.interface_text(stem)
