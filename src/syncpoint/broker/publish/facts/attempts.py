@@ -56,12 +56,12 @@ class DeliveryAttempts(MessageFacts[_Attempts]):
         super().__init__(log)
         self._ledgers, self._sources, self._clock, self._later = ledgers, sources, clock, later
         self.known: dict[_Key, tuple[int, list[AttemptRun]]] = {}  # by subscription, source: generation, runs
-        self._new: dict[_Key, list[AttemptRun]] = {}
+        self._new: dict[tuple[_Key, int], list[AttemptRun]] = {}  # by generation, too
 
     def came_back(self, subscription: int, generation: int, source: int, runs: Iterable[AttemptRun]) -> None:
         """Messages came back: `rest_ms` of each run counts from now."""
         ledger = self._ledgers.get(subscription)
-        if ledger is None or ledger.generation != generation or source not in self._sources:
+        if ledger is None or source not in self._sources:
             return
         now = self._clock.time_ns() // 1_000_000
         dated = sorted(one._replace(rest_ms=now + one.rest_ms if one.rest_ms else 0) for one in runs)
@@ -69,7 +69,7 @@ class DeliveryAttempts(MessageFacts[_Attempts]):
         self.apply((key, generation, dated))
         if not self._new:
             self._later(WRITE_S, self._write)
-        self._new.setdefault(key, []).extend(dated)
+        self._new.setdefault((key, generation), []).extend(dated)
 
     def of(self, subscription: int, source: int, begin: int, end: int) -> list[AttemptRun]:
         """What is known of messages in `[begin, end)`; their rests count from now."""
@@ -97,10 +97,10 @@ class DeliveryAttempts(MessageFacts[_Attempts]):
 
     def _write(self) -> None:
         new, self._new = self._new, {}
-        for key, runs in new.items():
+        for (key, generation), runs in new.items():
             if key in self.known:
                 with suppress(Unavailable):  # the log has ended
-                    self.write(self.encode([(key, self.known[key][0], _merged([], runs))]))
+                    self.write(self.encode([(key, generation, _merged([], runs))]))
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

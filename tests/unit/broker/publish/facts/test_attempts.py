@@ -38,11 +38,18 @@ def harness_with(**options: object) -> ForwarderHarness:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_notes_of_before_a_seek_count_for_nothing_whenever_they_are_read(*, backwards: bool) -> None:
-    attempts = DeliveryAttempts(log_into([]), {2: Ledger(2, 1)}, {7}, ManualClock(), lambda seconds, act: None)
-    notes = [((2, 7), generation, [Run(0, 1, times, 0)]) for generation, times in ((0, 9), (1, 3))]
-    for note in reversed(notes) if backwards else notes:
-        attempts.apply(note)
-    assert attempts.of(2, 7, 0, 1) == [Run(0, 1, 3, 0)]
+    facts: list[bytes] = []
+    later: list[Callable[[], None]] = []
+    ledgers = {2: Ledger(2)}
+    attempts = DeliveryAttempts(log_into(facts), ledgers, {7}, ManualClock(), lambda seconds, act: later.append(act))
+    notes = [(generation, [Run(0, 1, times, 0)]) for generation, times in ((0, 9), (1, 3))]
+    for generation, runs in reversed(notes) if backwards else notes:
+        attempts.came_back(2, generation, 7, runs)
+        ledgers[2] = Ledger(2, 1)  # the seek is followed between the two
+    later.pop()()
+    again = DeliveryAttempts(log_into([]), ledgers, {7}, ManualClock(), lambda seconds, act: None)
+    again.recover(facts[::-1] if backwards else facts)
+    assert [one.of(2, 7, 0, 1) for one in (attempts, again)] == 2 * [[Run(0, 1, 3, 0)]]
 
 
 @pytest.mark.parametrize("key", ["", "k"])
