@@ -249,8 +249,9 @@ class Log:
             reached = self._progress.synced
         else:
             reached = self.reached(synced=False)
-        if len(self.fragments) > 1:
-            self._pass_fragments()
+        while len(self.fragments) > 1 and self.fragments[1].header_held():
+            del self.fragments[0]  # a writer has sealed, and so synced, all of it before it opens the next
+            self.fragments[0].previous = None
         if self._sealing:
             self._retire_sealed()
         if reached <= self.persisted:
@@ -262,13 +263,6 @@ class Log:
         while waiting and waiting[0].position <= reached:
             waiting.popleft()
         return True
-
-    def _pass_fragments(self) -> None:
-        while len(self.fragments) > 1 and self.fragments[1].header_held():
-            if self._progress.synced < self.fragments[1].first_position - 1:
-                break
-            del self.fragments[0]
-            self.fragments[0].previous = None
 
     def ready_writers(self) -> list[DiskWriter]:
         """Joined disks that may start writing, because enough of the old members know of them."""
