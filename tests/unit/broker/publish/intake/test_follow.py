@@ -120,6 +120,18 @@ async def test_a_subscription_made_and_reset_while_the_chain_has_no_owner(harnes
     assert await unacknowledged(second) == ["a", "b"]
 
 
+@pytest.mark.parametrize(("later", "left"), [(0, ["a"]), (1, [])])
+@simulated
+async def test_where_a_subscription_begins(harness: ChainHarness, *, later: int, left: list[str]) -> None:
+    process = harness.process("f1")
+    chain, record = await process.open(), await harness.subscribe()
+    await process.publish("a")
+    chain.forwarder.ledgers.drop(SUB_NUMBER)  # as if the log had nothing of it
+    (source,) = chain.forwarder.sources.by_number.values()
+    chain.follower._begin(replace(record, created_revision=source.revision + later))
+    assert await unacknowledged(process) == left
+
+
 @simulated
 async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirmed(harness: ChainHarness) -> None:
     process = harness.process("f1")
@@ -417,9 +429,7 @@ async def test_who_waits_for_a_seek_learns_of_it_when_it_is_persisted(harness: C
 
 
 @simulated
-async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(
-    harness: ChainHarness,
-) -> None:
+async def test_a_source_forgotten_before_a_seek_stays_so_after_a_crash(harness: ChainHarness) -> None:
     first = await harness.subscribed()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
