@@ -172,8 +172,6 @@ class Follower:
             yield records.encode_snapshot(state, self.catalog.revision)
         for grant in list(memory.grants.values()):
             yield records.encode_grant(grant)
-        # Named here, a batch counts as persisted: its messages go in front, also those that came since the first part.
-        forwarder.commit.append_pending()
         for part in forwarder.recent_batches.facts():
             yield forwarder.recent_batches.head + part
         yield from forwarder.facts()

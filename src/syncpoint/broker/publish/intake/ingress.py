@@ -163,7 +163,7 @@ class PublishIngress:
         source = self.forwarder.sources.open_of(topic)
         if source is None or topic in self._opening:
             self._wait(self._opening, topic, caller, batch, self._open)
-        elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
+        elif batch.keyed and (not source.keyed or source.epoch != batch.epoch):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
             sent = SentBatch(batch.sender, batch.batch, batch.resent, known) if judged else None

@@ -359,13 +359,14 @@ def test_an_id_whose_message_was_lost_is_free_again_for_good(lost: int) -> None:
     assert sorted(delivered(harness)) == sorted(ids_of(again))
 
 
-def test_a_checkpoint_says_nothing_of_messages_that_are_not_in_front_of_it() -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_a_checkpoint_says_nothing_of_messages_that_are_not_in_front_of_it(last: bool) -> None:
     harness = harness_with()
     send(harness, "a")
     harness.quiesce()
     upkeep = LogUpkeep(harness.store, harness.publish, harness.follower.checkpoint_parts, 0.0)  # type: ignore[arg-type]
     send(harness, "b")  # in this turn
-    upkeep.last_checkpoint()
+    upkeep.last_checkpoint() if last else upkeep.advance_checkpoint(0.0)
     ends = [at for at, one in enumerate(harness.store.entries) if one.kind == EntryKind.CHECKPOINT_END]
     del harness.store.entries[ends[-1] + 1 :]  # power is lost
     harness.store.persist()

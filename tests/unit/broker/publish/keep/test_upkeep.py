@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from syncpoint.base.kernel.acks import encode_runs
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 
@@ -68,3 +70,21 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(har
     assert chain.has_had(source)
     assert (await first.ack(source, (0, 1), grant=grant)).error
     assert not (await second.ack(source, (0, 1), grant=later)).error
+
+
+@simulated
+async def test_what_deletion_judges_by_has_its_place_in_the_log(harness: ChainHarness) -> None:
+    process = await harness.subscribed()
+    await process.publish("a")
+    chain = process.host.chains[1]
+    (source,) = chain.forwarder.sources.by_number
+    before, seen, collect = chain.store.appended, list[int](), chain.store.collect
+
+    def collected(*judged: Any) -> Any:
+        seen.append(chain.store.appended - before)
+        return collect(*judged)
+
+    chain.store.collect = collected
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), lambda error: None, urgent=False)
+    chain.upkeep.collect()
+    assert seen == [1]
