@@ -71,7 +71,8 @@ class SigningKeys:
     async def upkeep(self) -> None:
         """To be called once a minute, and before the first token: the key of now, or soon, exists and is published."""
         now_s = self._now_s()
-        self._keys = [one for one in self._keys if now_s < one.signs_until_s]
+        published = self._catalog.setting  # an older catalog that was restored may lack some
+        self._keys = [one for one in self._keys if now_s < one.signs_until_s and published(PREFIX + one.id) is not None]
         if not self._keys:
             await self._publish(now_s)
         elif self._keys[-1].signs_until_s - now_s <= AHEAD_S:

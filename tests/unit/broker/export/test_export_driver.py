@@ -337,7 +337,7 @@ def test_a_bucket_is_written_for_projects_that_may_alone(tmp_path: Path) -> None
     ],
 )
 def test_a_bucket_at_an_endpoint_of_the_deployment_is_denied_and_nothing_is_sent_there(place: Place) -> None:
-    called: list[Callable[[], Any]] = []
+    called: list[Any] = []
 
     async def blocking(work: Callable[[], Any]) -> None:
         called.append(work)
@@ -351,7 +351,10 @@ def test_a_bucket_at_an_endpoint_of_the_deployment_is_denied_and_nothing_is_sent
             await buckets.store("b", frozenset)
         assert called == []
         buckets.is_own = lambda url: False
-        await buckets.look("b")
-        assert buckets.state("b") == pubsub.CloudStorageConfig.ACTIVE
+        buckets._failed.add("b")
+        for _ in range(2):
+            await buckets.look("b")
+            assert buckets.state("b") == pubsub.CloudStorageConfig.ACTIVE
+        assert [one.args[1] for one in called] == [True, False], "one file is stored to see whether files can be"
 
     asyncio.run(look())

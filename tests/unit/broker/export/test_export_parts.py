@@ -110,13 +110,13 @@ def test_pieces_of_a_file_are_the_file(avro: bool) -> None:
 def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
     system = fsspec.filesystem("file")
     for written in (True, False):
-        file = BucketFile(lambda: (system, str(tmp_path)), "x/../name", Contents(pubsub.CloudStorageConfig(), "s"))
+        file = BucketFile(lambda: (system, str(tmp_path)), "x/.././name", Contents(pubsub.CloudStorageConfig(), "s"))
         file.add(lent(b"a"), last=False)
         (unfinished,) = (tmp_path / UNFINISHED).iterdir()
         assert [path.name for path in tmp_path.iterdir()] == [UNFINISHED]
         if written:
             file.add(lent(b"b"), last=True)
-            assert (tmp_path / "x" / "%2E%2E" / "name").read_bytes() == b"a\nb"
+            assert (tmp_path / "x" / "%2E%2E" / "%2E" / "name").read_bytes() == b"a\nb"
             shutil.rmtree(tmp_path / "x")
         else:
             file.discard()
@@ -179,3 +179,21 @@ def test_what_a_crash_left_is_removed_when_nobody_writes_to_it_any_more(tmp_path
         os.utime(path, (1_000 - age, 1_000 - age))
     assert remove_left(system, str(tmp_path), 995) == 1
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["new", "stays"]
+
+
+def test_of_unfinished_uploads_only_old_ones_of_ours_are_aborted() -> None:
+    aborted: list[str] = []
+    keys = {f"far/a_{UUID}": 990, f"far/new_{UUID}": 999, "far/theirs": 990, f"elsewhere/{UUID}": 990}
+
+    class Store:
+        protocol = "s3"
+
+        def list_multipart_uploads(self, bucket: str) -> list[dict[str, object]]:
+            found = {key: datetime.fromtimestamp(begun, UTC) for key, begun in keys.items()}
+            return [{"Key": key, "Initiated": begun, "UploadId": "u"} for key, begun in found.items()]
+
+        def call_s3(self, method: str, **what: str) -> None:
+            aborted.append(what["Key"])
+
+    assert remove_left(Store(), "bucket/far", 995) == 1
+    assert aborted == [f"far/a_{UUID}"]

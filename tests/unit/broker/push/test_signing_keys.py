@@ -19,6 +19,7 @@ from syncpoint.broker.push.oidc_tokens import OidcTokens
 from syncpoint.broker.push.signing_keys import (
     AHEAD_S,
     GRACE_S,
+    PREFIX,
     SIGNS_S,
     TOKEN_S,
     SigningKeys,
@@ -29,7 +30,7 @@ from syncpoint.broker.push.signing_keys import (
 from syncpoint.catalog.access.accounts import uid_from
 from syncpoint.catalog.access.keysets import keys_of_set
 from syncpoint.catalog.metadata.catalog import Catalog
-from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.catalog.metadata.records import CatalogChange, Setting
 from syncpoint.wire.protobuf.messages import pubsub
 
 ISSUER = "https://pubsub.example"
@@ -100,6 +101,8 @@ def test_a_token_says_who_and_for_whom() -> None:
     verified(process.token("mine"), catalog, clock, "mine")
     with pytest.raises(jwt.InvalidAudienceError):
         verified(process.token(), catalog, clock, "https://other.example/push")
+    process.subjects[ACCOUNT] = "2" * 21  # another account of the same address
+    assert verified(process.token(), catalog, clock)["sub"] == "2" * 21
 
 
 def test_nothing_private_is_written_down_and_nothing_is_signed_before_it_is_published() -> None:
@@ -112,7 +115,7 @@ def test_nothing_private_is_written_down_and_nothing_is_signed_before_it_is_publ
         process.token()
     process.down = False
     process.upkeep()
-    stored = json.loads(catalog.setting(catalog.settings_named(signing_keys.PREFIX)[0]) or b"")
+    stored = json.loads(catalog.setting(catalog.settings_named(PREFIX)[0]) or b"")
     assert stored.keys() == {"n", "e", "until_s"}
 
 
@@ -156,7 +159,11 @@ def test_a_token_is_used_for_half_an_hour_and_not_for_an_account_that_is_gone() 
     clock.advance(TOKEN_S / 2 - 1)
     assert process.token() == token
     clock.advance(2)
-    assert process.token() != token
+    later = process.token()
+    assert later != token
+    asyncio.run(process.commit([CatalogChange.delete(Setting(one)) for one in catalog.settings_named(PREFIX)]))
+    process.upkeep()
+    assert process.token() != later, "its key is published no more"
     config = pubsub.PushConfig(push_endpoint="https://e.example/")
     assert process.tokens.header(config) is None
     config.oidc_token.service_account_email = "gone@p.example"

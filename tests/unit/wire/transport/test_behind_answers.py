@@ -95,6 +95,18 @@ def test_a_caller_that_answers_no_ping_gets_it_all_the_same(harness: Any) -> Non
     assert len(pings) == 1
 
 
+def test_what_is_given_beyond_the_largest_window_while_a_stream_waits_ends_nothing(harness: Any) -> None:
+    caller = Caller(harness)
+    sid, stream = caller.open()
+    caller.answer()
+    _, (ping,) = caller.read()
+    caller.peer.send(frames.window_update(sid, frames.WINDOW_MAX))
+    caller.pong(ping)
+    stream.send(b"m")
+    assert caller.read() == ([sid], [])
+    assert caller.peer.error() is None
+
+
 def test_answers_that_follow_do_not_prolong_it(harness: Any) -> None:
     caller = Caller(harness)
     sid, stream = caller.open()
