@@ -93,7 +93,7 @@ class OwnershipMachine:
 
     def leased(self, has: bool, now: float) -> None:
         """This process has a lease, or has lost it."""
-        if has and not self._leased and self._had_lease:
+        if has and self._had_lease:
             self._hold_until = now + RETURN_HOLD_S
         self._leased = has
         self._had_lease = self._had_lease or has

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.cluster.control.ownership_machine import QUIET_S, RETURN_HOLD_S
+from syncpoint.base.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
+from syncpoint.catalog.metadata.view import Versioned
+from syncpoint.cluster.control.ownership_effects import ClaimChain, OwnershipView
+from syncpoint.cluster.control.ownership_machine import QUIET_S, RETURN_HOLD_S, YOUNG_S, OwnershipMachine
 from tests.kit.ownership import TTL_S, Imagined
 
 NAMES = ("f1", "f2", "f3")
@@ -136,6 +139,32 @@ def test_a_chain_that_cannot_be_opened_is_tried_ever_more_rarely() -> None:
     harness.broken.clear()
     harness.run(15)
     assert 1 in harness.serving()
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "registered", "refusals", "claimed"),
+    [
+        pytest.param(1, 5, 0, False, id="it lives"),
+        pytest.param(9, 5, 0, False, id="registered before it became owner, under another number"),
+        pytest.param(9, 11, 0, True, id="started again"),
+        pytest.param(1, 5, 2, False, id="refused, of a young ownership"),
+    ],
+)
+def test_whose_chain_may_be_claimed(incarnation: int, registered: int, refusals: int, claimed: bool) -> None:
+    machine = OwnershipMachine("f2", 2, 0.0)
+    machine.leased(True, 0.0)
+    members = {
+        name: Versioned(Member(name, (PUBLISH,), f"{name}:1", number, region="r"), revision)
+        for name, number, revision in (("f1", incarnation, registered), ("f2", 2, 6))
+    }
+    owner = Versioned(ChainOwner("f1", 1, 1, "f1:1"), 10)
+    view = OwnershipView(members, frozenset(), {1: ChainRecord(1, "f1/default", "default", "r", "f1")}, {1: owner}, 11)
+    for _ in range(refusals):
+        machine.refused("f1", 1)
+    effects = [effect for now in (10.0, 11.0) for effect in machine.step(now, view)]
+    assert any(isinstance(effect, ClaimChain) for effect in effects) is claimed
+    if refusals:
+        assert [type(one) for now in (10 + YOUNG_S, 11 + YOUNG_S) for one in machine.step(now, view)] == [ClaimChain]
 
 
 @pytest.mark.parametrize("seed", range(40))
