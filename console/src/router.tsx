@@ -34,8 +34,8 @@ function oneOf<T extends string>(value: unknown, known: readonly T[]): { tab?: T
 const root = createRootRoute({
   component: Shell,
   notFoundComponent: () => (
-    <Page title="Not here">
-      <Empty>There is no such page. Ctrl-K finds topics, subscriptions and pages.</Empty>
+    <Page title="Page not found">
+      <Empty>This address has no page. Press Ctrl-K to search topics, subscriptions and pages.</Empty>
     </Page>
   ),
 });

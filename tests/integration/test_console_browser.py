@@ -48,7 +48,7 @@ PAGES = {
     "/at-risk?gone=process:server": "At risk",
     "/federation": "Federation",
     "/audit": "Audit log",
-    "/nothing/here": "Not here",
+    "/nothing/here": "Page not found",
 }
 
 
@@ -126,24 +126,24 @@ def test_a_message_is_published_found_pulled_and_reset_by_a_seek(browser: Any, b
     page.get_by_label("Name of attribute 1").fill("origin")
     page.get_by_label("Value of attribute 1").fill("test")
     page.get_by_role("button", name="Copy as…").click()
-    code = page.get_by_label("The command")
+    code = page.get_by_label("Command")
     assert code.inner_text().startswith('syncpoint topics publish orders --project shop --message \'{"from"')
     page.get_by_role("tab", name="curl").click()
     assert "/v1/projects/shop/topics/orders:publish" in code.inner_text()
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Publish", exact=True).click()
-    page.get_by_text("Stored as message").wait_for()
+    page.get_by_text("Published as message").wait_for()
     page = looked.go("/p/shop/topics/orders?tab=messages&filter=attributes.origin+%3D+%22test%22", "orders")
     page.get_by_role("cell", name='{"from": "the console"}').wait_for()
     page = looked.go("/p/shop/subscriptions/billing?tab=pull", "billing")
-    page.get_by_label("At most").fill("100")
+    page.get_by_label("Maximum messages").fill("100")
     page.get_by_role("button", name="Pull", exact=True).click()
     page.get_by_role("button", name="Acknowledge all").click()
     page.get_by_text("acknowledged.").wait_for()
     page = looked.go("/p/shop/subscriptions/billing?tab=seek", "billing")
     page.get_by_role("button", name="1 h ago").click()
     page.get_by_role("button", name="Seek…").first.click()
-    page.locator(".preview li", has_text="Afterwards").get_by_text("62 messages").wait_for()
+    page.locator(".preview li", has_text="Backlog afterwards").get_by_text("62 messages").wait_for()
     page.get_by_role("button", name="Seek", exact=True).click()
     page.get_by_role("dialog").wait_for(state="detached")
     page = looked.go("/p/shop/subscriptions/billing", "billing")
@@ -164,7 +164,7 @@ def test_with_access_control_it_asks_for_a_token_and_hides_what_one_may_not_read
         page.goto(base + "/cluster")
         page.get_by_label("Token").fill("nonsense")
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_text("The token is not believed").wait_for()
+        page.get_by_text("The token was rejected").wait_for()
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", level=1, name="Disks", exact=True).wait_for()

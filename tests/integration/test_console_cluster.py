@@ -44,12 +44,12 @@ def test_either_proxy_shows_the_logs_of_both_and_what_is_at_risk(browser: Any, k
     page = looked.page
     page.goto(looked.base + "/audit?resource=projects%2Fa")
     looked.token(kit.token("root"))
-    page.get_by_text("of the processes proxy-1, proxy-2").wait_for()
+    page.get_by_text("from proxy-1, proxy-2").wait_for()
     for method, process in (("CreateTopic", "proxy-1"), ("CreateSubscription", "proxy-2")):
         row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=method, exact=True)).first
         row.get_by_role("cell", name=process, exact=True).wait_for()
     page.get_by_role("button", name="Verify").click()
-    page.get_by_text("one chain").nth(1).wait_for()
+    page.get_by_text("unbroken hash chain").nth(1).wait_for()
     looked.is_clean("audit")
 
     looked.move("/at-risk", "At risk")

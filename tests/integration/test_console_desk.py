@@ -124,9 +124,9 @@ def browser(base: str, guarded: GuardedServer) -> Iterator[Any]:
 def test_what_one_disk_would_take_with_it_is_said_by_topic(browser: Any, base: str) -> None:
     looked = Looked(browser, base, **WIDE)
     page = looked.go("/at-risk", "At risk")
-    page.get_by_label("What vanishes").select_option(label="process server")
-    page.get_by_text("No message would be lost, unavailable or delivered twice.").wait_for()
-    page.get_by_role("button", name="process server: leave it out").click()
+    page.get_by_label("Failed component").select_option(label="process server")
+    page.get_by_text("No messages would be lost, unavailable or delivered twice.").wait_for()
+    page.get_by_role("button", name="Remove process server").click()
     foreseen = asked(base, "GET", "/admin/v1/atRisk")["failures"]
     (disk,) = (one for one in foreseen if one["kind"] == "DISK")
     page.get_by_role("button", name=f"disk {disk['name']}").click()
@@ -140,7 +140,7 @@ def test_what_one_disk_would_take_with_it_is_said_by_topic(browser: Any, base: s
     page.goto(shared)
     row.wait_for()
     page.get_by_role("button", name="Copy as…").click()
-    assert page.get_by_label("The command").inner_text() == f"syncpoint at-risk --disk {disk['name']}"
+    assert page.get_by_label("Command").inner_text() == f"syncpoint at-risk --disk {disk['name']}"
     page.get_by_role("button", name="Close").click()
     looked.is_clean()
     assert looked.complaints == []
@@ -171,14 +171,14 @@ def test_rules_are_made_tried_changed_and_deleted(browser: Any, base: str) -> No
     page.get_by_label("Value of tried attribute 1").fill("eu")
     page.get_by_label("Name of tried attribute 2").fill("total")
     page.get_by_label("Value of tried attribute 2").fill("120")
-    page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_text("a subscriber would get 2 copies").wait_for()
+    page.get_by_role("button", name="Test", exact=True).click()
+    page.get_by_text("a subscriber would receive 2 copies").wait_for()
     page.get_by_role("cell", name="total > @limit", exact=True).wait_for()
     page.get_by_role("cell", name="RuleName=eu").wait_for()
     looked.is_clean("rules")
-    page.get_by_label("Try another rule").check()
+    page.get_by_label("Test another rule").check()
     page.get_by_label("Filter (SQL)").fill("total >")
-    page.get_by_role("button", name="Try", exact=True).click()
+    page.get_by_role("button", name="Test", exact=True).click()
     page.locator(".field.wrong").get_by_role("alert").wait_for()
 
     page.get_by_role("button", name="Change eu").click()
@@ -196,20 +196,20 @@ def test_settings_are_changed_and_what_is_wrong_is_said_at_its_field(browser: An
     looked = Looked(browser, base, **WIDE)
     asked(base, "POST", "/admin/v1/projects/shop/topics/jobs:createQueue", {})
     page = looked.go("/p/shop/subscriptions/jobs?tab=settings", "jobs")
-    page.get_by_role("heading", name="Sending to the queue").wait_for()
-    receiving = page.get_by_role("region", name="Receiving from the queue")
+    page.get_by_role("heading", name="Queue settings for sending").wait_for()
+    receiving = page.get_by_role("region", name="Queue settings for receiving")
     receiving.get_by_label("Time to live").fill("soon")
-    receiving.get_by_text("Write a time such as").wait_for()
+    receiving.get_by_text("Write a duration such as").wait_for()
     receiving.get_by_label("Time to live").fill("2h")
-    receiving.get_by_label("Lock duration").fill("5")
+    receiving.get_by_label("Ack deadline").fill("5")
     receiving.get_by_role("button", name="Save 2 changes").click()
-    receiving.locator(".field.wrong", has_text="Lock duration").get_by_role("alert").wait_for()
-    receiving.get_by_label("Lock duration").fill("60")
+    receiving.locator(".field.wrong", has_text="Ack deadline").get_by_role("alert").wait_for()
+    receiving.get_by_label("Ack deadline").fill("60")
     receiving.get_by_label("Dead-letter topic").fill("failed")
-    receiving.get_by_label("Max delivery count").fill("7")
-    receiving.get_by_label("Suspended for receiving").select_option("yes")
+    receiving.get_by_label("Max delivery attempts").fill("7")
+    receiving.get_by_label("Receiving suspended").select_option("yes")
     receiving.get_by_role("button", name="Copy as…").click()
-    command = page.get_by_label("The command").inner_text()
+    command = page.get_by_label("Command").inner_text()
     page.get_by_role("button", name="Close").click()
     receiving.get_by_role("button", name="Save 5 changes").click()
     receiving.get_by_text("Saved.").wait_for()
@@ -227,7 +227,7 @@ def test_settings_are_changed_and_what_is_wrong_is_said_at_its_field(browser: An
     assert asked(base, "GET", f"/v1/{other}")["deadLetterPolicy"] == config["deadLetterPolicy"]
     assert {**asked(base, "GET", f"/admin/v1/{other}:options"), "subscription": name} == options
 
-    sending = page.get_by_role("region", name="Sending to the queue")
+    sending = page.get_by_role("region", name="Queue settings for sending")
     sending.get_by_label("Duplicate detection").fill("10m")
     sending.get_by_role("button", name="Save 1 change").click()
     sending.get_by_text("Saved.").wait_for()
@@ -240,7 +240,7 @@ def test_a_redrive_first_counts_and_then_publishes(browser: Any, base: str) -> N
     looked = Looked(browser, base, **WIDE)
     page = looked.go("/p/shop/subscriptions/letters?tab=letters", "letters")
     page.get_by_label("Reason").fill("Poison")
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_role("cell", name="it cannot be read").wait_for()
 
     def state(name: str) -> int:
@@ -248,8 +248,8 @@ def test_a_redrive_first_counts_and_then_publishes(browser: Any, base: str) -> N
 
     letters, billing = state(LETTERS), state(BILLING)
     page.get_by_role("button", name="Redrive…").click()
-    dialog = page.get_by_role("dialog", name="Publish dead letters again")
-    dialog.get_by_text("1 letter would go to orders. Nothing has happened yet.").wait_for()
+    dialog = page.get_by_role("dialog", name="Redrive dead letters")
+    dialog.get_by_text("1 dead letter would be published to orders. Nothing has been changed yet.").wait_for()
     looked.violations()
     dialog.get_by_role("button", name="Cancel").click()
     assert (state(LETTERS), state(BILLING)) == (letters, billing)
@@ -257,7 +257,7 @@ def test_a_redrive_first_counts_and_then_publishes(browser: Any, base: str) -> N
     page.get_by_role("button", name="Redrive…").click()
     dialog.get_by_role("button", name="Redrive", exact=True).click()
     dialog.wait_for(state="detached")
-    page.get_by_text("No dead letters wait here.").wait_for()
+    page.get_by_text("No dead letters in this subscription.").wait_for()
     assert (state(LETTERS), state(BILLING)) == (letters - 1, billing + 1)
     again = asked(base, "GET", f"/admin/v1/{BILLING}:peek?pageSize=100")["messages"][-1]["message"]
     assert base64.b64decode(again["data"]) == b"order 0"
@@ -272,11 +272,11 @@ def test_flows_are_shown_as_this_server_knows_them(browser: Any, base: str) -> N
     row = page.get_by_role("row").filter(has=page.get_by_role("cell", name="l", exact=True))
     row.get_by_text("blocked").wait_for()
     assert row.get_by_role("cell").nth(4).inner_text() == "10"
-    page.get_by_text("5: 10-19 are gone at its source").wait_for()
+    page.get_by_text("5: 10-19 are gone at the source").wait_for()
     reader = page.get_by_role("row").filter(has=page.get_by_role("cell", name="archive.orders", exact=True))
     reader.get_by_role("link", name=ORDERS).wait_for()
-    reader.get_by_text("behind").wait_for()
-    assert page.get_by_text("Not known").count() == 0
+    reader.get_by_text("lagging").wait_for()
+    assert page.get_by_text("Unknown").count() == 0
     looked.is_clean()
     page.close()
 
@@ -306,9 +306,9 @@ def test_who_may_not_read_payloads_gets_none_of_them_anywhere(browser: Any, guar
         page.wait_for_load_state("networkidle") if "settings" in path else None
         shown = page.content()
         assert not [one for one in secrets if one in shown], path
-        for button in ("Delete", "Create rule", "Redrive…", "Publish", "Pull", "Save", "Look"):
+        for button in ("Delete", "Create rule", "Redrive…", "Publish", "Pull", "Save", "Search"):
             assert page.get_by_role("button", name=button, exact=True).count() == 0, (path, button)
-    page.get_by_text("takes the permission syncpoint.audit.read").wait_for()
+    page.get_by_text("requires the permission syncpoint.audit.read").wait_for()
     for path in (f"{ORDERS}:peek", f"{BILLING}:peek", f"{LETTERS}:deadLetters?selection.subscription={LETTERS}"):
         found = page.evaluate(
             "([path, token]) => fetch(path, {headers: {authorization: `Bearer ${token}`}}).then((a) => a.text())",
@@ -344,16 +344,16 @@ def test_over_tls_with_workers_payloads_are_hidden_until_asked_for_and_the_logs_
     assert READER in row.inner_text()
     assert "refused" in row.inner_text()
     row.get_by_role("button").click()
-    page.get_by_text("Line before").wait_for()
+    page.get_by_text("Previous hash").wait_for()
     looked.is_clean("audit")
     looked.move("/audit?method=CreateTopic", "Audit log")
     page.get_by_role("cell", name="projects/shop", exact=True).nth(1).wait_for()  # two topics, in one project
     assert page.get_by_role("cell", name="refused").count() == 0
-    page.get_by_text("of the processes worker-1, worker-2").wait_for()
+    page.get_by_text("from worker-1, worker-2").wait_for()
     page.get_by_role("button", name="Verify").click()
-    page.get_by_text("one chain").nth(1).wait_for()
+    page.get_by_text("unbroken hash chain").nth(1).wait_for()
     looked.move("/audit?since=-1h&until=-30m", "Audit log")
-    page.get_by_text("Nothing was written down that fits").wait_for()
+    page.get_by_text("No matching entries.").wait_for()
     for path, title in (("/", "Overview"), ("/cluster", "Cluster and disks"), ("/at-risk", "At risk")):
         looked.move(path, title)
         looked.is_clean(path)

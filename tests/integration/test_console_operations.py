@@ -130,7 +130,7 @@ def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCl
     watched.kit.local.kill("publish-forwarder-2")
     page = looked.go("/cluster", "Cluster and disks")  # who owns what, in which epoch
     card = page.get_by_role("region", name="Owners over time")
-    card.get_by_text("in this time").click()
+    card.get_by_text("in this time range").click()
     card.get_by_text("publish-forwarder-2/default: publish-forwarder-1, epoch 2").wait_for()
     card.get_by_text("publish-forwarder-2/default: publish-forwarder-2, epoch 1").wait_for()
     page = looked.go("/alerts", "Alerts")
@@ -138,21 +138,21 @@ def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCl
     page.get_by_text("ana", exact=False).first.wait_for()  # on call: one person was notified
     row = page.get_by_role("row", name=re.compile("ProcessUnanswered")).first  # a busy machine may have other alerts
     row.get_by_role("button", name="Acknowledge…").click()
-    page.get_by_label("Who looks after it").fill("ben")
-    page.get_by_label("What is known, or done about it").fill("it is being restarted")
+    page.get_by_label("Your name").fill("ben")
+    page.get_by_label("Comment").fill("it is being restarted")
     page.get_by_role("button", name="Copy as…").last.click()
-    command = page.get_by_label("The command").inner_text()
+    command = page.get_by_label("Command").inner_text()
     assert re.fullmatch(r"syncpoint alerts ack \w+ --by ben --comment 'it is being restarted'", command), command
     page.get_by_role("button", name="Close").last.click()
     page.get_by_role("button", name="Acknowledge", exact=True).click()
-    page.get_by_text("ben looks after it").wait_for()
+    page.get_by_text("acknowledged by ben").wait_for()
     page.get_by_role("button", name="ProcessUnanswered").first.click()
     page.get_by_text("acknowledged by ben: it is being restarted").wait_for()
     assert re.search(r"/alerts\?alert=\w+$", page.url)  # an address that can be sent
     page.get_by_role("button", name="Silence…").first.click()
     page.get_by_label("Rule").fill("Disk*")
-    page.get_by_label("Why").fill("new disks")
-    page.get_by_label("Who silences it").fill("ben")
+    page.get_by_label("Reason").fill("new disks")
+    page.get_by_label("Your name").fill("ben")
     page.get_by_role("button", name="Silence", exact=True).click()
     page.get_by_role("cell", name="new disks").wait_for()
     (silence,) = watched.ask("ListSilences", admin.ListSilencesRequest()).silences
@@ -162,13 +162,13 @@ def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCl
     assert (silence.end_time.ToSeconds() - time.time()) == pytest.approx(7200, abs=600)
     assert alert.acknowledged_by == "ben"
     page.get_by_role("button", name="End…").click()
-    page.get_by_role("button", name="End it").click()
-    page.get_by_text("Nothing is silenced.").wait_for()
+    page.get_by_role("button", name="End silence").click()
+    page.get_by_text("No silences.").wait_for()
     page = looked.go("/", "Overview")
-    page.get_by_text("Process publish-forwarder-2 does not answer for its metrics.").wait_for()
-    page.get_by_role("link", name=re.compile(r"^\d+ alerts?, (all looked after|\d+ unacknowledged)$")).wait_for()
+    page.get_by_text("Process publish-forwarder-2 does not answer requests for its metrics.").wait_for()
+    page.get_by_role("link", name=re.compile(r"^\d+ active alerts?, (all acknowledged|\d+ unacknowledged)$")).wait_for()
     page.get_by_role("link", name="storage-write-time").click()
-    page.get_by_text("What spends it, over the last hour").wait_for()
+    page.get_by_text("Budget consumption, last hour").wait_for()
     page.get_by_role("cell", name=re.compile("^publish-forwarder-1 · 1 ·")).first.wait_for()
     assert looked.complaints == []
     page.close()
@@ -179,17 +179,17 @@ def test_history_is_grouped_anew_and_its_parts_add_up(browser: Any, watched: Wat
     looked = looking(browser, watched.console)
     page = looked.go("/history?by=topic", "History")
     page.get_by_role("button", name="shop / orders").wait_for()
-    page.get_by_role("cell", name="adds up").wait_for()
-    page.get_by_label("By", exact=True).select_option("task")
+    page.get_by_role("cell", name="matches sum").wait_for()
+    page.get_by_label("Group by", exact=True).select_option("task")
     page.get_by_role("button", name=re.compile("^publish-forwarder-|^proxy-")).first.wait_for()
-    page.get_by_role("cell", name="adds up").wait_for()
-    page.get_by_label("By", exact=True).select_option("topic")
+    page.get_by_role("cell", name="matches sum").wait_for()
+    page.get_by_label("Group by", exact=True).select_option("topic")
     page.get_by_role("button", name="shop / orders").click()  # it alone
     page.wait_for_url(re.compile("only=project"))
     page.get_by_role("button", name="14 days").click()
     page.wait_for_url(re.compile("range=14d"))
-    page.get_by_label("What", exact=True).select_option("publishers")
-    for title in ("Entities", "Bytes", "Batches", "Messages", "Outstanding bytes"):
+    page.get_by_label("Metric", exact=True).select_option("publishers")
+    for title in ("Topics", "Bytes", "Batches", "Messages", "Outstanding bytes"):
         page.locator("figcaption", has_text=title).first.wait_for()
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="Topic, subscription or page").fill("probers")
@@ -219,7 +219,7 @@ def test_the_matrix_shows_every_prober_at_every_proxy(browser: Any, watched: Wat
 def test_a_rollout_is_followed_and_aborted(browser: Any, watched: WatchedCluster) -> None:
     looked = looking(browser, watched.console)
     page = looked.go("/rollouts", "Rollouts")
-    page.get_by_text("No rollout has begun yet").wait_for()
+    page.get_by_text("No rollouts yet").wait_for()
     assert page.get_by_role("button", name="Abort…").count() == 0
     complaints, looked.complaints = looked.complaints, []  # that there is none is a 404, which the browser mentions
     assert all("404" in one for one in complaints)
@@ -229,16 +229,16 @@ def test_a_rollout_is_followed_and_aborted(browser: Any, watched: WatchedCluster
         page = looked.go("/rollouts", "Rollouts")
         page.locator("[aria-current=step]", has_text="canary").wait_for()
         page.get_by_role("row", name="Errors 3 0").wait_for()
-        page.get_by_role("row", name="Share of calls that fail 1.5 % 0 %").wait_for()
-        page.get_by_text("The release does 47 % of proxy.").wait_for()
+        page.get_by_role("row", name="Failed calls 1.5% 0%").wait_for()
+        page.get_by_text("The release handles 47% of proxy.").wait_for()
         page.get_by_role("button", name="Abort…").click()
-        page.get_by_label("Who aborts it").fill("ben")
+        page.get_by_label("Your name").fill("ben")
         assert page.get_by_role("button", name="Abort", exact=True).is_disabled()  # without a reason
-        page.get_by_label("Why").fill("complaints from shop")
+        page.get_by_label("Reason").fill("complaints from shop")
         page.get_by_role("button", name="Abort", exact=True).click()
-        page.get_by_text("An abort was asked for by ben: complaints from shop").wait_for()
+        page.get_by_text("Abort requested by ben: complaints from shop").wait_for()
         assert aborted_by() == "ben: complaints from shop"
-    page.get_by_text("Nobody drives it").wait_for()
+    page.get_by_text("No controller is running").wait_for()
     assert looked.complaints == []
     page.close()
 
@@ -269,7 +269,7 @@ def test_without_the_right_nothing_can_be_done_and_a_single_server_says_what_it_
         page.get_by_label("Token").fill(Credentials(key).token())
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", level=1, name="Alerts", exact=True).wait_for()
-        page.get_by_text("Nobody is notified: alerts are only listed.").wait_for()
+        page.get_by_text("No one is notified: alerts are only listed here.").wait_for()
         page.get_by_role("button", name="Silence…").wait_for()
         page.close()
         looked = looking(browser, f"http://{server.endpoint}/console")
@@ -278,10 +278,10 @@ def test_without_the_right_nothing_can_be_done_and_a_single_server_says_what_it_
         page.goto(looked.base + "/alerts")
         page.get_by_label("Token").fill(Credentials(key).token())
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_text("Nobody is notified: alerts are only listed.").wait_for()
+        page.get_by_text("No one is notified: alerts are only listed here.").wait_for()
         assert page.get_by_role("button", name="Silence…").count() == 0
         page.get_by_role("link", name="Probers").click()
-        page.get_by_text("No probers are watched").wait_for()
+        page.get_by_text("No probers configured").wait_for()
         assert page.get_by_role("link", name="Rollouts").count() == 0  # a single server has none
         page.get_by_role("link", name="Objectives").click()
         page.get_by_role("button", name="publish-success").wait_for()

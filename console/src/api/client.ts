@@ -109,7 +109,7 @@ export async function send<T>(request: PreparedRequest, signal?: AbortSignal, sh
   try {
     content = text === "" ? {} : JSON.parse(text);
   } catch {
-    throw new ApiError(answer.status, "UNKNOWN", `The server answered ${answer.status} with something that is no JSON.`);
+    throw new ApiError(answer.status, "UNKNOWN", `The server answered ${answer.status} with a body that is not JSON.`);
   }
   if (!answer.ok) throw errorOf(answer.status, content);
   return content as T;

@@ -31,7 +31,7 @@ export function AlertsPage() {
   return (
     <Page
       title="Alerts"
-      of={alerts.data === undefined ? undefined : firing.length === 0 ? "Nothing fires" : `${plural(firing.length, "alert")}, ${open} not acknowledged`}
+      of={alerts.data === undefined ? undefined : firing.length === 0 ? "no active alerts" : `${plural(firing.length, "active alert")}, ${open} unacknowledged`}
       actions={
         may &&
         alerts.data !== undefined && (
@@ -46,12 +46,12 @@ export function AlertsPage() {
       {alerts.data !== undefined && (
         <>
           <Card title="Firing" flush actions={<CopyAs cli="syncpoint alerts list" method="Admin.ListAlerts" request={{}} />}>
-            {firing.length === 0 ? <Empty>No alert fires. Whatever begins is listed here within ten seconds.</Empty> : <Rows alerts={firing} chosen={chosen} ask={may ? setAsked : null} />}
+            {firing.length === 0 ? <Empty>No active alerts. New alerts appear here within ten seconds.</Empty> : <Rows alerts={firing} chosen={chosen} ask={may ? setAsked : null} />}
           </Card>
           <Silences ask={may ? setAsked : null} />
           <OnCallCard />
-          <Card title="Over" note="the newest 200" flush actions={<CopyAs cli="syncpoint alerts history --limit 200" method="Admin.ListAlerts" request={{ resolved: true, pageSize: 200 }} />}>
-            {over.length === 0 ? <Empty>No alert has been resolved yet.</Empty> : <Rows alerts={over} chosen={chosen} ask={null} />}
+          <Card title="Resolved" note="the latest 200" flush actions={<CopyAs cli="syncpoint alerts history --limit 200" method="Admin.ListAlerts" request={{ resolved: true, pageSize: 200 }} />}>
+            {over.length === 0 ? <Empty>No resolved alerts yet.</Empty> : <Rows alerts={over} chosen={chosen} ask={null} />}
           </Card>
         </>
       )}
@@ -66,7 +66,7 @@ const STATES: Record<Alert["state"], [string, Tone]> = {
   STATE_UNSPECIFIED: ["unknown", "warn"],
   FIRING: ["firing", "bad"],
   ACKNOWLEDGED: ["acknowledged", "warn"],
-  RESOLVED: ["over", "good"],
+  RESOLVED: ["resolved", "good"],
 };
 
 const secondsUntil = (at: string | undefined): number => (at === undefined ? 0 : (new Date(at).getTime() - Date.now()) / 1000);
@@ -81,7 +81,7 @@ function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undef
             <th>Alert</th>
             <th>State</th>
             <th>Since</th>
-            <th>Whom it went to</th>
+            <th>Notified</th>
             <th>
               <span className="visually-hidden">Actions</span>
             </th>
@@ -144,12 +144,12 @@ function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undef
 function Escalation({ alert }: { alert: Alert }) {
   const notified = alert.notified ?? [];
   const left = secondsUntil(alert.acknowledgeDeadline);
-  if (alert.acknowledgedBy || alert.state === "ACKNOWLEDGED") return <>{alert.acknowledgedBy ? `${alert.acknowledgedBy} looks after it` : "somebody looks after it"}</>;
+  if (alert.acknowledgedBy || alert.state === "ACKNOWLEDGED") return <>{alert.acknowledgedBy ? `acknowledged by ${alert.acknowledgedBy}` : "acknowledged"}</>;
   return (
     <>
-      {notified.length === 0 ? <span className="muted">nobody</span> : notified.join(", ")}
-      {alert.state === "FIRING" && alert.acknowledgeDeadline !== undefined && <div className="muted small">{notified.length === 0 ? "nobody is on call: see below" : `goes on to the next in ${duration(Math.max(0, left))}`}</div>}
-      {(alert.level ?? 0) > 0 && <div className="small">passed on {plural(alert.level ?? 0, "time")}</div>}
+      {notified.length === 0 ? <span className="muted">no one</span> : notified.join(", ")}
+      {alert.state === "FIRING" && alert.acknowledgeDeadline !== undefined && <div className="muted small">{notified.length === 0 ? "no one is on call; see On call below" : `escalates in ${duration(Math.max(0, left))}`}</div>}
+      {(alert.level ?? 0) > 0 && <div className="small">escalated {plural(alert.level ?? 0, "time")}</div>}
     </>
   );
 }
@@ -166,7 +166,7 @@ function Story({ alert }: { alert: Alert }) {
         ))}
         {slo !== undefined && (
           <Link to="/objectives" search={{ slo }}>
-            The objective
+            Objective
           </Link>
         )}
         <Runbook link={alert.runbook} />
@@ -204,10 +204,10 @@ function Acknowledge({ alert, onClose }: { alert: Alert; onClose: () => void }) 
   const request = { alert: alert.alert, by, ...(comment === "" ? {} : { comment }) };
   const cli = `syncpoint alerts ack ${shell(alert.alert)} --by ${shell(by || "NAME")}${comment === "" ? "" : ` --comment ${shell(comment)}`}`;
   return (
-    <Confirm title={`Acknowledge ${alert.rule}`} text="You look after it: it goes on to nobody else." action="Acknowledge" disabled={by.trim() === ""} onClose={onClose} run={() => call("Admin.AcknowledgeAlert", request).then(done)}>
+    <Confirm title={`Acknowledge ${alert.rule}`} text="You take over this alert; it does not escalate further." action="Acknowledge" disabled={by.trim() === ""} onClose={onClose} run={() => call("Admin.AcknowledgeAlert", request).then(done)}>
       <p>{alert.summary}</p>
-      <Field label="Who looks after it">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
-      <Field label="What is known, or done about it" hint="It stands in the alert's history.">
+      <Field label="Your name">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
+      <Field label="Comment" hint="The cause or the fix, if known. Saved in the alert's history.">
         {(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}
       </Field>
       <CopyAs cli={cli} method="Admin.AcknowledgeAlert" request={request} />
@@ -233,17 +233,17 @@ function NewSilence({ alert, onClose }: { alert: Alert | null; onClose: () => vo
   const [, , forS] = SPANS.find(([name]) => name === span) ?? SPANS[1]!;
   const labels = exactly ? (alert?.labels ?? {}) : {};
   const silence = () => ({ rule, labels, endTime: new Date(Date.now() + forS * 1000).toISOString(), by, comment });
-  const cli = `syncpoint alerts silence ${shell(rule || "RULE")}${Object.entries(labels).map(([name, value]) => ` --label ${shell(`${name}=${value}`)}`).join("")} --for ${span} --comment ${shell(comment || "WHY")}`;
+  const cli = `syncpoint alerts silence ${shell(rule || "RULE")}${Object.entries(labels).map(([name, value]) => ` --label ${shell(`${name}=${value}`)}`).join("")} --for ${span} --comment ${shell(comment || "REASON")}`;
   return (
     <Confirm
       title="Silence alerts"
-      text="Nobody is notified of them for a while. They are listed all the same, and notified when the silence ends while they still hold."
+      text="No notifications are sent for matching alerts until the silence ends. They stay listed, and are sent then if still active."
       action="Silence"
       disabled={rule.trim() === "" || by.trim() === "" || comment.trim() === ""}
       onClose={onClose}
       run={() => call("Admin.CreateSilence", { silence: silence() }).then(done)}
     >
-      <Field label="Rule" hint="* stands for any letters">
+      <Field label="Rule" hint="* matches any text, as in Disk*">
         {(id) => <input id={id} value={rule} onChange={(event) => setRule(event.target.value)} />}
       </Field>
       {alert !== null && Object.keys(alert.labels ?? {}).length > 0 && (
@@ -252,7 +252,7 @@ function NewSilence({ alert, onClose }: { alert: Alert | null; onClose: () => vo
           Only with {Object.entries(alert.labels ?? {}).map(([name, value]) => `${name} = ${value}`).join(", ")}
         </label>
       )}
-      <Field label="For how long">
+      <Field label="Duration">
         {(id) => (
           <select id={id} value={span} onChange={(event) => setSpan(event.target.value)}>
             {SPANS.map(([name, words]) => (
@@ -263,8 +263,8 @@ function NewSilence({ alert, onClose }: { alert: Alert | null; onClose: () => vo
           </select>
         )}
       </Field>
-      <Field label="Why">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
-      <Field label="Who silences it">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
+      <Field label="Reason">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
+      <Field label="Your name">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
       <CopyAs cli={cli} method="Admin.CreateSilence" request={{ silence: silence() }} />
     </Confirm>
   );
@@ -274,7 +274,7 @@ function EndSilence({ silence, onClose }: { silence: Silence; onClose: () => voi
   const done = useDone();
   const request = { silence: silence.silence };
   return (
-    <Confirm title={`End the silence of ${silence.rule || "all rules"}?`} text="What holds is notified at once." action="End it" onClose={onClose} run={() => call("Admin.DeleteSilence", request).then(done)}>
+    <Confirm title={`End the silence of ${silence.rule || "all rules"}?`} text="Notifications for matching active alerts are sent immediately." action="End silence" onClose={onClose} run={() => call("Admin.DeleteSilence", request).then(done)}>
       <CopyAs cli={`syncpoint alerts unsilence ${shell(silence.silence)}`} method="Admin.DeleteSilence" request={request} />
     </Confirm>
   );
@@ -286,7 +286,7 @@ function Silences({ ask }: { ask: ((asked: Asked) => void) | null }) {
   return (
     <Card title="Silenced" flush>
       {found.error !== null && <Problem error={found.error} />}
-      {found.data !== undefined && silences.length === 0 && <Empty>Nothing is silenced.</Empty>}
+      {found.data !== undefined && silences.length === 0 && <Empty>No silences.</Empty>}
       {silences.length > 0 && (
         <div className="scroll" tabIndex={0} role="group" aria-label="Silenced">
           <table>
@@ -295,7 +295,7 @@ function Silences({ ask }: { ask: ((asked: Asked) => void) | null }) {
                 <th>Rule</th>
                 <th>Ends</th>
                 <th>By</th>
-                <th>Why</th>
+                <th>Reason</th>
                 <th>
                   <span className="visually-hidden">Actions</span>
                 </th>
@@ -332,11 +332,11 @@ function OnCallCard() {
   const people = found.data?.people ?? [];
   const sites = found.data?.sites ?? [];
   return (
-    <Card title="On call" note={people.length > 0 ? `each has ${duration(found.data?.acknowledgeTime)} to acknowledge a page` : undefined}>
+    <Card title="On call" note={people.length > 0 ? `an unacknowledged page escalates after ${duration(found.data?.acknowledgeTime)}` : undefined}>
       {found.error !== null && <Problem error={found.error} />}
       {found.data !== undefined && people.length === 0 && (
         <p>
-          Nobody is notified: alerts are only listed. Name <code>people</code> and <code>on_call</code> in the monitor's file, which <code>syncpoint serve --monitor FILE</code> or <code>monitor</code> in <code>cluster.yaml</code> names.
+          No one is notified: alerts are only listed here. To send notifications, set <code>people</code> and <code>on_call</code> in the monitor's file (<code>syncpoint serve --monitor FILE</code>, or <code>monitor</code> in <code>cluster.yaml</code>).
         </p>
       )}
       {people.length > 0 && (

@@ -1,4 +1,4 @@
-// What would become of acknowledged messages if something vanished now: each thing by itself, or several at once.
+// Which acknowledged messages would be affected if a disk, process or place failed now, alone or several at once.
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
@@ -13,9 +13,9 @@ import { Table } from "../ui/Table";
 
 const TITLES: Record<Outcome, string> = { lost: "Lost", unavailable: "Unavailable", twice: "Delivered twice" };
 const MEANINGS: Record<Outcome, string> = {
-  lost: "needed by somebody, and on no disk any more",
-  unavailable: "kept, and not delivered before it is back",
-  twice: "delivered already, and delivered again",
+  lost: "still needed, and left on no disk",
+  unavailable: "stored, but not deliverable until it returns",
+  twice: "already delivered, would be delivered again",
 };
 const TONES: Record<Outcome, Tone> = { lost: "bad", unavailable: "warn", twice: "warn" };
 
@@ -32,13 +32,13 @@ export function AtRiskPage() {
   const show = (next: string[]) => void go({ search: next.length === 0 ? {} : { gone: next } });
   const known = (each.data?.failures ?? []).map(keyOf).filter((one) => goneOf(one) !== null && !gone.includes(one));
   return (
-    <Page title="At risk" of="What would become of acknowledged messages if this vanished now; nothing is done to anything">
-      <Card title="If this vanished" note="all that is chosen, at once">
+    <Page title="At risk" of="Acknowledged messages that a failure now would affect. This page changes nothing.">
+      <Card title="Simulate failures" note="everything selected fails at once">
         <div className="filters bare">
-          <Field label={gone.length === 0 ? "What vanishes" : "And besides"}>
+          <Field label={gone.length === 0 ? "Failed component" : "Another failed component"}>
             {(id) => (
               <select id={id} value="" onChange={(event) => show([...gone, event.target.value])}>
-                <option value="">{each.isPending ? "Asking …" : known.length === 0 ? "Nothing more is known" : "Choose …"}</option>
+                <option value="">{each.isPending ? "Loading …" : known.length === 0 ? "No more components" : "Choose …"}</option>
                 {known.map((one) => (
                   <option key={one} value={one}>
                     {wordsOf(one)}
@@ -48,7 +48,7 @@ export function AtRiskPage() {
             )}
           </Field>
           {gone.map((one) => (
-            <button key={one} type="button" aria-label={`${wordsOf(one)}: leave it out`} onClick={() => show(gone.filter((other) => other !== one))}>
+            <button key={one} type="button" aria-label={`Remove ${wordsOf(one)}`} onClick={() => show(gone.filter((other) => other !== one))}>
               {wordsOf(one)} <span aria-hidden="true">✕</span>
             </button>
           ))}
@@ -62,7 +62,7 @@ export function AtRiskPage() {
 function Unknown({ of }: { of: string[] | undefined }) {
   return (of ?? []).map((one) => (
     <p key={one} className="note warn">
-      Not known, more may be at risk: {one}
+      Unknown; more may be at risk: {one}
     </p>
   ));
 }
@@ -75,23 +75,23 @@ function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: un
   return (
     <>
       <Unknown of={found?.unknown} />
-      {safe && stopping === 0 && <p className="note good">No single failure of these would lose a message, or stop anything.</p>}
+      {safe && stopping === 0 && <p className="note good">No single failure below would lose a message or interrupt service.</p>}
       {safe && stopping > 0 && (
         <p className="note warn">
-          No single failure of these would lose a message; {plural(stopping, "of them", "of them")} would stop what is named in the last column.
+          No single failure below would lose a message; {count(stopping)} of {count(failures.length)} would interrupt service, as the last column shows.
         </p>
       )}
-      <Card title="Each by itself" note="worst first" flush actions={<CopyAs cli="syncpoint at-risk" method="Admin.GetAtRisk" request={{}} />}>
+      <Card title="Single failures" note="worst first" flush actions={<CopyAs cli="syncpoint at-risk" method="Admin.GetAtRisk" request={{}} />}>
         {error !== null && <Problem error={error} />}
         {error === null && found === undefined && <Loading />}
-        {found !== undefined && failures.length === 0 && <Empty>No disk and no process is known.</Empty>}
+        {found !== undefined && failures.length === 0 && <Empty>No disks or processes are known yet.</Empty>}
         <Table
           label="Failures"
           rows={failures}
           rowKey={keyOf}
           columns={[
             {
-              title: "If this vanished",
+              title: "Failure of",
               cell: (one) => (
                 <button type="button" className="link" onClick={() => onChoose(keyOf(one))}>
                   {wordsOf(keyOf(one))}
@@ -103,7 +103,7 @@ function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: un
               right: true,
               cell: (one: Failure) => (num(one[outcome]?.messages) > 0 ? <Badge tone={TONES[outcome]}>{counted(one[outcome], sure)}</Badge> : counted(one[outcome], sure)),
             })),
-            { title: "Not served any more", cell: (one) => <span className="muted">{stoppedOf(one)}</span> },
+            { title: "Service interrupted", cell: (one) => <span className="muted">{stoppedOf(one)}</span> },
           ]}
         />
       </Card>
@@ -143,12 +143,12 @@ function Together({ gone }: { gone: string[] }) {
       </div>
       {(failure.stopped ?? []).map((one) => (
         <p key={one} className="note warn">
-          Not served any more: {one}
+          Service interrupted: {one}
         </p>
       ))}
-      {num(failure.facts) > 0 && <p className="note warn">Besides, {plural(num(failure.facts), "change")} of topics, subscriptions and the like would be lost.</p>}
+      {num(failure.facts) > 0 && <p className="note warn">Also, {plural(num(failure.facts), "change")} to topics, subscriptions and similar would be lost.</p>}
       <Card title="By topic" flush actions={<CopyAs cli={cli.join(" ")} method="Admin.GetAtRisk" request={request} />}>
-        {rows.length === 0 && <Empty>{sure ? "No message would be lost, unavailable or delivered twice." : "Of what could be found out, no message would be lost, unavailable or delivered twice."}</Empty>}
+        {rows.length === 0 && <Empty>{sure ? "No messages would be lost, unavailable or delivered twice." : "Among the parts that could be checked, no messages would be lost, unavailable or delivered twice."}</Empty>}
         <Table
           label="Topics"
           rows={rows}

@@ -1,4 +1,4 @@
-// Who asked for what, and whether it was allowed: the logs of all processes, and whether they are as they were written.
+// Calls, their callers, and whether they were allowed: the logs of all processes, and a check of their integrity.
 
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -18,18 +18,18 @@ export function AuditPage() {
   const search = auditRoute.useSearch();
   const rights = usePermissions("server", [PERMISSION]);
   return (
-    <Page title="Audit log" of="Who asked for what, and whether it was allowed">
+    <Page title="Audit log" of="Calls, their callers, and whether they were allowed">
       {!audits() ? (
-        <Card title="No audit log is kept">
+        <Card title="No audit log configured">
           <Empty>
-            With <code>audit: {"{file: audit.log}"}</code> in the file of <code>--auth</code> every process writes one.
+            To have every process write one, set <code>audit: {"{file: audit.log}"}</code> in the <code>--auth</code> file.
           </Empty>
         </Card>
       ) : !rights.known ? (
         <Loading />
       ) : !rights.has(PERMISSION) ? (
-        <Card title="Not for you">
-          <Empty>To read what others did takes the permission {PERMISSION} on the server, which the roles roles/owner and roles/syncpoint.auditor have.</Empty>
+        <Card title="Permission required">
+          <Empty>Reading the audit log requires the permission {PERMISSION} on the server, which roles/owner and roles/syncpoint.auditor include.</Empty>
         </Card>
       ) : (
         <Log key={JSON.stringify(search)} search={search} />
@@ -60,7 +60,7 @@ function Log({ search }: { search: AuditSearch }) {
   return (
     <>
       <Verification />
-      <Card title="Decisions" note={processes.length > 0 ? `newest first; of ${processes.length === 1 ? "the process" : "the processes"} ${processes.join(", ")}` : "newest first"} flush>
+      <Card title="Calls" note={processes.length > 0 ? `newest first; from ${processes.join(", ")}` : "newest first"} flush>
         <form
           className="filters"
           onSubmit={(event) => {
@@ -96,10 +96,10 @@ function Log({ search }: { search: AuditSearch }) {
             </Field>
           ) : null}
           <button type="submit" className="primary">
-            Look
+            Search
           </button>
         </form>
-        {bad && <Problem error="Write -10m, -2h, -7d, or 2026-11-21T03:00:00Z." what="That is no time" />}
+        {bad && <Problem error="Write -10m, -2h, -7d, or 2026-11-21T03:00:00Z." what="Invalid time" />}
         {found.isError && <Problem error={found.error} />}
         {[...new Set(pages.flatMap((page) => page.unknown))].map((one) => (
           <p key={one} className="note warn">
@@ -107,9 +107,9 @@ function Log({ search }: { search: AuditSearch }) {
           </p>
         ))}
         {found.isPending && !bad && !found.isError && <Loading />}
-        {found.isSuccess && entries.length === 0 && !found.hasNextPage && <Empty>Nothing was written down that fits. Allowed reading, publishing and receiving are written down only with data: true.</Empty>}
+        {found.isSuccess && entries.length === 0 && !found.hasNextPage && <Empty>No matching entries. Allowed reads, publishes and pulls are logged only with data: true in the audit settings.</Empty>}
         <Table
-          label="Decisions"
+          label="Calls"
           rows={entries}
           rowKey={keyOf}
           below={(one) => open === keyOf(one) && <Entry of={one} />}
@@ -122,18 +122,18 @@ function Log({ search }: { search: AuditSearch }) {
                 </button>
               ),
             },
-            { title: "Principal", cell: (one) => one.who || <span className="muted">{one.broken ? "not readable" : "nobody"}</span> },
+            { title: "Principal", cell: (one) => one.who || <span className="muted">{one.broken ? "not readable" : "none"}</span> },
             { title: "Outcome", cell: (one) => one.allowed !== undefined && <Badge tone={one.allowed ? "good" : "bad"}>{one.allowed ? "allowed" : "refused"}</Badge> },
             { title: "Method", cell: (one) => (one.method ?? "").slice((one.method ?? "").lastIndexOf("/") + 1) },
             { title: "Resource", cell: (one) => one.resource },
-            { title: "Reason", style: "muted", cell: (one) => `${one.why ?? ""}${one.left_out === undefined ? "" : ` ${count(one.left_out)} before it were only counted`}` },
+            { title: "Reason", style: "muted", cell: (one) => `${one.why ?? ""}${one.left_out === undefined ? "" : ` ${count(one.left_out)} earlier entries were counted, not logged`}` },
             ...(processes.length > 1 ? [{ title: "Process", style: "muted", cell: (one: AuditEntry) => one.process }] : []),
           ]}
         />
         {found.hasNextPage && (
           <p className="more">
             <button type="button" disabled={found.isFetchingNextPage} onClick={() => void found.fetchNextPage()}>
-              {found.isFetchingNextPage ? "Loading …" : entries.length === 0 ? "Look further back" : `More after ${count(entries.length)}`}
+              {found.isFetchingNextPage ? "Loading …" : entries.length === 0 ? "Search further back" : `More after ${count(entries.length)}`}
             </button>
           </p>
         )}
@@ -151,7 +151,7 @@ function Entry({ of }: { of: AuditEntry }) {
         ["Permission", of.permission ?? ""],
         ["From", of.peer ?? ""],
         ["Catalog", of.policy === undefined ? "" : `revision ${count(of.policy)}`],
-        ["Line before", <code key="before">{of.before}</code>],
+        ["Previous hash", <code key="before">{of.before}</code>],
       ]}
     />
   );
@@ -162,8 +162,8 @@ function Verification() {
   const checked = useMutation({ mutationFn: verifyAudit });
   return (
     <Card
-      title="Are the logs as they were written?"
-      note="each line has the hash of the one before"
+      title="Log integrity"
+      note="each line contains the hash of the previous line"
       actions={
         <button type="button" disabled={checked.isPending} onClick={() => checked.mutate()}>
           {checked.isPending ? "Checking …" : "Verify"}
@@ -179,7 +179,7 @@ function Verification() {
       {(checked.data?.logs ?? []).map((one) =>
         one.broken === "" ? (
           <p key={one.process} className="note good" role="status">
-            {one.process}: {plural(one.lines, "line")}, one chain; the last has the hash <code>{one.hash}</code> <CopyButton text={one.hash} />
+            {one.process}: {plural(one.lines, "line")}, unbroken hash chain; last hash <code>{one.hash}</code> <CopyButton text={one.hash} />
           </p>
         ) : (
           <div key={one.process} className="problem" role="alert">
@@ -188,7 +188,7 @@ function Verification() {
           </div>
         ),
       )}
-      {checked.isIdle && <p className="muted">Keep the hash that is shown elsewhere: with it, syncpoint audit verify --hash finds what was cut off at the end.</p>}
+      {checked.isIdle && <p className="muted">Keep the hash shown after verifying in another place: <code>syncpoint audit verify --hash</code> uses it to detect lines cut off at the end.</p>}
     </Card>
   );
 }

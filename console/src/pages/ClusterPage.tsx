@@ -21,7 +21,7 @@ export function ClusterPage() {
       {disks.error !== null && <Problem error={disks.error} />}
       {(disks.value?.unknown ?? []).map((one) => (
         <p key={one} className="note warn">
-          Not known: {one}
+          Unknown: {one}
         </p>
       ))}
       <DiskMap disks={disks.value?.disks ?? []} lacking={num(disks.value?.underReplicated)} />
@@ -48,7 +48,7 @@ function DiskMap({ disks, lacking }: { disks: Disk[]; lacking: number }) {
   return (
     <Card
       title="Disks"
-      note={lacking > 0 ? `${plural(lacking, "entry", "entries")} not yet on every disk that should hold them` : "everything acknowledged is on every disk that should hold it"}
+      note={lacking > 0 ? `${plural(lacking, "entry", "entries")} not yet on every disk that should hold them` : "every acknowledged entry is on all disks that should hold it"}
       actions={<CopyAs cli="syncpoint disks list" method="Admin.ListDisks" request={{}} />}
     >
       <div className="disk-map">
@@ -67,7 +67,7 @@ function DiskMap({ disks, lacking }: { disks: Disk[]; lacking: number }) {
                     <dd>{disk.freeBytes === undefined ? "–" : bytes(disk.freeBytes)}</dd>
                     {disk.chains === undefined && (
                       <>
-                        <dt>Position</dt>
+                        <dt>Log position</dt>
                         <dd>{count(disk.position)}</dd>
                       </>
                     )}
@@ -77,11 +77,11 @@ function DiskMap({ disks, lacking }: { disks: Disk[]; lacking: number }) {
                         <dd>{disk.chains.length}</dd>
                       </>
                     )}
-                    <dt>Lacks</dt>
+                    <dt>Missing entries</dt>
                     <dd>{count(disk.underReplicated)}</dd>
                     {num(disk.damaged) > 0 && (
                       <>
-                        <dt>Damaged</dt>
+                        <dt>Damaged places</dt>
                         <dd>{count(disk.damaged)}</dd>
                       </>
                     )}
@@ -101,15 +101,15 @@ function Chains() {
   const { value, error } = useWatch<{ chains?: Chain[] }>("chains");
   const chains = value?.chains ?? [];
   return (
-    <Card title="Chains" note="each is written by one owner, on one set of disks" flush actions={<CopyAs cli="syncpoint cluster status" method="Admin.ListChains" request={{}} />}>
+    <Card title="Chains" note="each chain has one owner and one set of disks" flush actions={<CopyAs cli="syncpoint cluster status" method="Admin.ListChains" request={{}} />}>
       {error !== null && <Problem error={error} />}
-      {value !== null && chains.length === 0 && <Empty>There are none yet.</Empty>}
+      {value !== null && chains.length === 0 && <Empty>No chains yet. Publish forwarders create them when they start.</Empty>}
       {chains.length > 0 && (
         <div className="scroll" tabIndex={0} role="group" aria-label="Chains">
           <table>
             <thead>
               <tr>
-                <th className="right">Number</th>
+                <th className="right">Chain</th>
                 <th>Name</th>
                 <th>Owner</th>
                 <th>Home</th>
@@ -124,7 +124,7 @@ function Chains() {
                 <tr key={one.number ?? 0}>
                   <td className="right">{one.number ?? 0}</td>
                   <td>{one.name}</td>
-                  <td>{one.owner ? one.owner : <Badge tone="bad">nobody</Badge>}</td>
+                  <td>{one.owner ? one.owner : <Badge tone="bad">none</Badge>}</td>
                   <td className={one.owner === one.home ? "muted" : ""}>{one.home}</td>
                   <td className="right">{count(one.epoch)}</td>
                   <td>{one.durabilityClass}</td>
@@ -159,7 +159,7 @@ function Members() {
               <tr>
                 <th>Name</th>
                 <th>Roles</th>
-                <th>Where</th>
+                <th>Location</th>
                 <th>Version</th>
                 <th className="right">Connections</th>
                 <th className="right">Messages</th>
@@ -199,20 +199,22 @@ interface DurabilityClass {
   durability?: string;
 }
 
+const quorumOf = (within: string | undefined): string => (within === "all" ? "all" : "a majority of");
+
 function Classes() {
   const found = useQuery(callQuery<{ durabilityClasses?: DurabilityClass[] }>("Admin.ListDurabilityClasses"));
   const classes = found.data?.durabilityClasses ?? [];
   if (classes.length === 0) return null;
   return (
-    <Card title="Durability classes" note="how firmly messages are kept before their publisher is answered" flush>
+    <Card title="Durability classes" note="how many disks must store a message before its publish succeeds" flush>
       <div className="scroll" tabIndex={0} role="group" aria-label="Durability classes">
         <table>
           <thead>
             <tr>
               <th>Class</th>
               <th>Disks</th>
-              <th>Answered when</th>
-              <th>Firmness</th>
+              <th>Publish succeeds when stored on</th>
+              <th>Durability</th>
             </tr>
           </thead>
           <tbody>
@@ -223,7 +225,7 @@ function Classes() {
                   {one.clusters ?? 1} × {one.disks ?? 1}
                 </td>
                 <td>
-                  {one.within ?? "majority"} of the disks in {one.over ?? "majority"} of the clusters have it
+                  {quorumOf(one.within)} disks in {quorumOf(one.over)} storage clusters
                 </td>
                 <td>{(one.durability ?? "").toLowerCase()}</td>
               </tr>

@@ -9,19 +9,20 @@ import type { DrainState, Member } from "../api/types";
 import { shell } from "../lib/copies";
 import { count, num, time } from "../lib/format";
 import { CopyAs } from "../ui/CopyAs";
-import { Badge, Card, Confirm, Empty, Field, Page, Problem } from "../ui/parts";
+import { Badge, Card, Confirm, Empty, Field, OnlyInClusters, Page, Problem } from "../ui/parts";
 
 export function DrainsPage() {
-  const { value, error } = useWatch<{ drains?: DrainState[] }>("drains");
-  const members = useWatch<{ members?: Member[] }>("members").value?.members ?? [];
+  const { value, error } = useWatch<{ drains?: DrainState[] }>(serves("Admin.ListDrains") ? "drains" : null);
+  const members = useWatch<{ members?: Member[] }>(serves("Admin.ListMembers") ? "members" : null).value?.members ?? [];
   const rights = usePermissions("server", ["syncpoint.routing.drain"]);
   const [draining, setDraining] = useState(false);
   const [ending, setEnding] = useState<string | null>(null);
   const drains = value?.drains ?? [];
+  if (!serves("Admin.ListDrains")) return <OnlyInClusters title="Drains" />;
   return (
     <Page
       title="Drains"
-      of="What is drained takes nothing new; what it has moves elsewhere, unnoticed"
+      of="Take a process, a storage cluster or a region out of service without errors for clients"
       actions={
         rights.has("syncpoint.routing.drain") && (
           <button type="button" className="primary" onClick={() => setDraining(true)}>
@@ -30,12 +31,11 @@ export function DrainsPage() {
         )
       }
     >
-      <Card title="Drained" flush actions={<CopyAs cli="syncpoint drain" method="Admin.ListDrains" request={{}} />}>
-        {!serves("Admin.ListDrains") && <Empty>This server is a single one: there is nowhere to drain it to.</Empty>}
+      <Card title="Active drains" flush actions={<CopyAs cli="syncpoint drain" method="Admin.ListDrains" request={{}} />}>
         {error !== null && <Problem error={error} />}
-        {value !== null && drains.length === 0 && <Empty>Everything is in service.</Empty>}
+        {value !== null && drains.length === 0 && <Empty>No active drains: every process is in service.</Empty>}
         {drains.length > 0 && (
-          <div className="scroll" tabIndex={0} role="group" aria-label="Drained">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Active drains">
             <table>
               <thead>
                 <tr>
@@ -64,7 +64,7 @@ export function DrainsPage() {
                     <td className="right">
                       {rights.has("syncpoint.routing.drain") && (
                         <button type="button" className="quiet" onClick={() => setEnding(one.target)}>
-                          Put back
+                          Undrain
                         </button>
                       )}
                     </td>
@@ -77,7 +77,7 @@ export function DrainsPage() {
       </Card>
       {draining && <Drain members={members} onClose={() => setDraining(false)} />}
       {ending !== null && (
-        <Confirm title={`Put ${ending} back into service?`} text="It gets its share of work again." action="Put back" onClose={() => setEnding(null)} run={() => call("Admin.Undrain", { target: ending })}>
+        <Confirm title={`Return ${ending} to service?`} text="It receives its share of connections and chains again." action="Undrain" onClose={() => setEnding(null)} run={() => call("Admin.Undrain", { target: ending })}>
           <CopyAs cli={`syncpoint undrain ${shell(ending)}`} method="Admin.Undrain" request={{ target: ending }} />
         </Confirm>
       )}
@@ -92,8 +92,8 @@ function Drain({ members, onClose }: { members: Member[]; onClose: () => void })
   const regions = [...new Set(members.map((one) => one.region ?? "").filter((one) => one !== ""))].map((one) => `region/${one}`);
   const request = { target, ...(comment === "" ? {} : { comment }) };
   return (
-    <Confirm title="Drain" text="What is connected moves to others without an error; nothing is lost. A drain that would leave a topic with nowhere to go is refused." action="Drain" dangerous disabled={target === ""} onClose={onClose} run={() => call("Admin.Drain", request)}>
-      <Field label="What">
+    <Confirm title="Drain" text="Connections and chains move to other processes without errors or lost messages. A drain that would leave a topic without a forwarder is refused." action="Drain" dangerous disabled={target === ""} onClose={onClose} run={() => call("Admin.Drain", request)}>
+      <Field label="Target">
         {(id) => (
           <select id={id} value={target} onChange={(event) => setTarget(event.target.value)}>
             <option value="">Choose …</option>
@@ -103,7 +103,7 @@ function Drain({ members, onClose }: { members: Member[]; onClose: () => void })
           </select>
         )}
       </Field>
-      <Field label="Why">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
+      <Field label="Comment">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
       <CopyAs cli={`syncpoint drain ${shell(target || "TARGET")}${comment === "" ? "" : ` --comment ${shell(comment)}`}`} method="Admin.Drain" request={request} />
     </Confirm>
   );

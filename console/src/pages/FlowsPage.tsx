@@ -14,16 +14,16 @@ export function FlowsPage() {
   const [query] = useState(flowsQuery);
   const found = useQuery(query);
   return (
-    <Page title="Federation" of="What is copied to this server, and who copies from it, by this server's own records">
+    <Page title="Federation" of="Flows that copy messages to this server, and readers of its topics">
       {found.isError && <Problem error={found.error} />}
       {(found.data?.unknown ?? []).map((one) => (
         <p key={one} className="note warn">
-          Not known: {one}
+          Unknown: {one}
         </p>
       ))}
       {found.isPending ? <Loading /> : found.data !== undefined && <Known flows={found.data} />}
       <p className="muted">
-        A flow is copied by a program that runs elsewhere. Whether it runs, and which flows are paused, it says itself: <code>syncpoint federation status</code>.
+        Flows run in a separate program. <code>syncpoint federation status</code>, where it runs, shows whether it is up and which flows are paused.
       </p>
     </Page>
   );
@@ -41,10 +41,10 @@ const rowsRate = (flows: Flows, one: ArrivingFlow): number | null => growth(flow
 const waiting = (flows: Flows, name: string): LeavingFlow | undefined => flows.leaving.find((one) => one.name === name);
 
 function stateOf(flows: Flows, one: ArrivingFlow): [string, Tone, string] {
-  if (one.gaps.length > 0) return ["blocked", "bad", `messages before ${one.gaps.join(", ")} are gone at its source: nothing is passed over until that is accepted`];
+  if (one.gaps.length > 0) return ["blocked", "bad", `messages before ${one.gaps.join(", ")} are gone at the source; the flow stops until the gap is accepted`];
   if ((rowsRate(flows, one) ?? 0) > 0) return ["copying", "good", ""];
   const left = num(waiting(flows, one.name)?.lagMessages);
-  if (left > 0) return ["waiting", "warn", `${plural(left, "message")} at its source`];
+  if (left > 0) return ["waiting", "warn", `${plural(left, "message")} left at the source`];
   if (waiting(flows, one.name) !== undefined) return ["caught up", "good", ""];
   return ["quiet", "calm", ""];
 }
@@ -52,16 +52,16 @@ function stateOf(flows: Flows, one: ArrivingFlow): [string, Tone, string] {
 function Known({ flows }: { flows: Flows }) {
   return (
     <>
-      <Card title="Copied to here" note="each message once, whatever dies" flush>
-        {flows.arriving.length === 0 && flows.unknown.length === 0 && <Empty>Nothing is copied to this server. A file says which servers share which topics; `syncpoint federation run` copies.</Empty>}
+      <Card title="Incoming flows" note="each message is copied exactly once" flush>
+        {flows.arriving.length === 0 && flows.unknown.length === 0 && <Empty>No flows copy to this server. Describe servers and topics in federation.yaml, then start <code>syncpoint federation run</code>.</Empty>}
         <Table
-          label="Copied to here"
+          label="Incoming flows"
           rows={flows.arriving}
           rowKey={(one) => one.name}
           below={(one) =>
             one.gaps.length > 0 && (
               <p>
-                {stateOf(flows, one)[2]} <CopyButton text={`syncpoint federation accept-gap ${shell(one.name)}`} label="Copy the command that accepts it" />
+                {stateOf(flows, one)[2]} <CopyButton text={`syncpoint federation accept-gap ${shell(one.name)}`} label="Copy accept-gap command" />
               </p>
             )
           }
@@ -78,13 +78,13 @@ function Known({ flows }: { flows: Flows }) {
                 );
               },
             },
-            { title: "Reads", style: "muted", cell: (one) => one.sourceTopic },
+            { title: "Source topic", style: "muted", cell: (one) => one.sourceTopic },
             { title: "Rate", right: true, cell: (one) => rate(rowsRate(flows, one)) },
             { title: "Copied", right: true, cell: (one) => count(one.rows) },
             { title: "Bytes", right: true, cell: (one) => bytes(one.bytes) },
             { title: "Last commit", cell: (one) => (one.committedAt === undefined ? "never" : time(one.committedAt)) },
-            { title: "Dropped twice", right: true, cell: (one) => compact(num(one.duplicatesDropped)) },
-            { title: "Passed over", right: true, cell: (one) => (one.skipped > 0 ? <Badge tone="warn">{count(one.skipped)}</Badge> : 0) },
+            { title: "Duplicates dropped", right: true, cell: (one) => compact(num(one.duplicatesDropped)) },
+            { title: "Skipped", right: true, cell: (one) => (one.skipped > 0 ? <Badge tone="warn">{count(one.skipped)}</Badge> : 0) },
             {
               title: null,
               right: true,
@@ -98,10 +98,10 @@ function Known({ flows }: { flows: Flows }) {
           ]}
         />
       </Card>
-      <Card title="Read from here" note="by name: what a reader has not passed is kept for it" flush>
-        {flows.leaving.length === 0 && flows.unknown.length === 0 && <Empty>Nobody reads a topic of this server as a log: no federation, no archive, no Spark query with a cursor.</Empty>}
+      <Card title="Readers" note="messages that a named reader has not read yet are kept for it" flush>
+        {flows.leaving.length === 0 && flows.unknown.length === 0 && <Empty>No readers. Federation flows, archives and Spark queries with a cursor appear here.</Empty>}
         <Table
-          label="Read from here"
+          label="Readers"
           rows={flows.leaving}
           rowKey={(one) => `${one.topic} ${one.name}`}
           columns={[
@@ -114,7 +114,7 @@ function Known({ flows }: { flows: Flows }) {
                 </Link>
               ),
             },
-            { title: "State", cell: (one) => (one.lost > 0 ? <Badge tone="bad">{plural(one.lost, "message")} lost</Badge> : num(one.lagMessages) > 0 ? <Badge tone="warn">behind</Badge> : <Badge tone="good">caught up</Badge>) },
+            { title: "State", cell: (one) => (one.lost > 0 ? <Badge tone="bad">{plural(one.lost, "message")} lost</Badge> : num(one.lagMessages) > 0 ? <Badge tone="warn">lagging</Badge> : <Badge tone="good">caught up</Badge>) },
             { title: "Lag", right: true, cell: (one) => count(one.lagMessages) },
             { title: "Bytes", right: true, cell: (one) => (num(one.lagMessages) === 0 ? "" : `≈ ${bytes(one.lagBytes)}`) },
             { title: "Last read", cell: (one) => (one.used === undefined ? "never" : time(one.used)) },

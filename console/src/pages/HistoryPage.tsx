@@ -23,9 +23,9 @@ export function HistoryPage() {
   const by: GroupName = panel.groups.includes(search.by ?? "total") ? (search.by ?? "total") : "total";
   const change = (changed: Partial<typeof search>) => void go({ search: { ...search, ...changed }, replace: true });
   return (
-    <Page title="History" of="two weeks, kept by this server itself">
+    <Page title="History" of="Metrics of the last two weeks">
       <div className="filters bare">
-        <Field label="What">
+        <Field label="Metric">
           {(id) => (
             <select id={id} value={search.family === undefined ? panel.name : "family"} onChange={(event) => change({ panel: event.target.value, family: event.target.value === "family" ? panel.questions[0]?.family : undefined })}>
               {NAMED_PANELS.map((one) => (
@@ -33,17 +33,17 @@ export function HistoryPage() {
                   {one.title}
                 </option>
               ))}
-              <option value="family">Another family of metrics …</option>
+              <option value="family">Another metric …</option>
             </select>
           )}
         </Field>
         {search.family !== undefined && (
-          <Field label="Family">
+          <Field label="Metric name">
             {(id) => <FamilyInput key={search.family} id={id} family={search.family ?? ""} onChange={(family) => change({ family })} />}
           </Field>
         )}
         {panel.groups.length > 1 && (
-          <Field label="By">
+          <Field label="Group by">
             {(id) => (
               <select id={id} value={by} onChange={(event) => change({ by: event.target.value as GroupName })}>
                 {panel.groups.map((one) => (
@@ -94,7 +94,7 @@ export function writer(panel: HistoryPanel, history: History | undefined): (valu
   const unit = panel.unit ?? history?.unit ?? "";
   if (unit.startsWith("bytes")) return (value) => bytes(value) + unit.slice(5);
   if (unit === "seconds") return (value) => (value === 0 ? "0" : duration(value));
-  if (unit === "seconds/s") return (value) => `${compact(value * 100)} %`;
+  if (unit === "seconds/s") return (value) => `${compact(value * 100)}%`;
   return (value) => compact(value) + (unit.endsWith("/s") ? "/s" : "");
 }
 
@@ -141,12 +141,12 @@ function OnePanel({ panel, by, range, only, pick }: { panel: HistoryPanel; by: G
   return (
     <Card
       title={panel.title}
-      note={history === undefined ? "…" : `${panel.note === undefined ? "" : `${panel.note}; `}steps of ${duration(history.stepS)}${there === null || history.times[there] === undefined ? "" : `; at ${time(new Date(history.times[there] * 1000).toISOString()).slice(0, 16)}`}`}
+      note={history === undefined ? "…" : `${panel.note === undefined ? "" : `${panel.note}; `}one point per ${duration(history.stepS)}${there === null || history.times[there] === undefined ? "" : `; at ${time(new Date(history.times[there] * 1000).toISOString()).slice(0, 16)}`}`}
       actions={<CopyAs cli={cliOf(question, rangeS)} method="Admin.QueryHistory" request={historyRequest(question, rangeS)} />}
     >
       {found.error !== null && <NoMonitor error={found.error} />}
       {history === undefined && found.error === null && <Loading />}
-      {history !== undefined && empty && found.error === null && <Empty>Nothing was measured in this time.</Empty>}
+      {history !== undefined && empty && found.error === null && <Empty>No data in this time range. Choose a longer range or another metric.</Empty>}
       {history !== undefined && !empty && (
         <>
           <HistoryChart times={history.times} lines={shown} stacked={panel.adds} label={`${panel.title}, ${BY_NAMES[by]}, over ${range}`} shown={write} onHover={setAt} height={260} />
@@ -154,9 +154,9 @@ function OnePanel({ panel, by, range, only, pick }: { panel: HistoryPanel; by: G
             <table className="parts">
               <thead>
                 <tr>
-                  <th>{labels.length === 0 ? "What" : `By ${BY_NAMES[by]}`}</th>
-                  <th className="right">{there === null ? "Newest" : "There"}</th>
-                  <th className="right">Mean</th>
+                  <th>{labels.length === 0 ? "Series" : `By ${BY_NAMES[by]}`}</th>
+                  <th className="right">{there === null ? "Latest" : "At cursor"}</th>
+                  <th className="right">Average</th>
                   {panel.adds && <th className="right">Share</th>}
                 </tr>
               </thead>
@@ -166,7 +166,7 @@ function OnePanel({ panel, by, range, only, pick }: { panel: HistoryPanel; by: G
                     <td>
                       <i className={`swatch swatch-${(index % TONES) + 1}`} aria-hidden="true" />
                       {labels.length > 0 && one.of !== null ? (
-                        <button type="button" className="link" title="Show it alone" onClick={() => pick(labels.map((name) => `${name}=${one.of?.labels[name] ?? ""}`).join(","))}>
+                        <button type="button" className="link" title="Show only this series" onClick={() => pick(labels.map((name) => `${name}=${one.of?.labels[name] ?? ""}`).join(","))}>
                           {one.label}
                         </button>
                       ) : (
@@ -182,10 +182,10 @@ function OnePanel({ panel, by, range, only, pick }: { panel: HistoryPanel; by: G
               {panel.adds && labels.length > 0 && whole !== undefined && (
                 <tfoot>
                   <tr>
-                    <td>The total, asked for by itself</td>
+                    <td>Total, queried separately</td>
                     <td className="right">{written(there === null ? lastKnown(whole) : (whole[there] ?? null), write)}</td>
                     <td className="right">{write(mean(whole))}</td>
-                    <td className="right">{addsUp(shown, whole) ? "adds up" : "differs"}</td>
+                    <td className="right">{addsUp(shown, whole) ? "matches sum" : "differs from sum"}</td>
                   </tr>
                 </tfoot>
               )}
@@ -201,7 +201,7 @@ const written = (value: number | null, write: (value: number) => string): string
 
 function share(value: number, all: Part[]): string {
   const sum = all.reduce((total, one) => total + mean(one.values), 0);
-  return sum === 0 ? "" : `${Math.round((value / sum) * 100)} %`;
+  return sum === 0 ? "" : `${Math.round((value / sum) * 100)}%`;
 }
 
 /** Step by step, but for the newest two, which were asked for a moment apart. */

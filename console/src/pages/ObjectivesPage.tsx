@@ -14,7 +14,7 @@ import { Badge, Card, Empty, Loading, Page, Problem } from "../ui/parts";
 const route = getRouteApi("/objectives");
 const HOUR_S = 3600;
 
-export const percent = (share: number): string => `${Number((share * 100).toPrecision(6)).toLocaleString("en", { maximumFractionDigits: share > 0.99 ? 4 : 2 })} %`;
+export const percent = (share: number): string => `${Number((share * 100).toPrecision(6)).toLocaleString("en", { maximumFractionDigits: share > 0.99 ? 4 : 2 })}%`;
 
 export function ObjectivesPage() {
   const { slo: chosen } = route.useSearch();
@@ -26,21 +26,21 @@ export function ObjectivesPage() {
   const found = slos.data?.slos ?? [];
   const missed = found.filter((one) => measured(one) && (one.budgetLeft ?? 0) <= 0).length;
   return (
-    <Page title="Objectives" of={found.length === 0 ? undefined : missed === 0 ? `${found.length} objectives, none of them missed` : `${missed} of ${found.length} objectives missed`}>
+    <Page title="Objectives" of={found.length === 0 ? undefined : missed === 0 ? `${found.length} objectives, all met` : `${missed} of ${found.length} objectives missed`}>
       {slos.error !== null && <NoMonitor error={slos.error} />}
       {slos.data === undefined && slos.error === null && <Loading />}
       {found.length > 0 && (
-        <Card title="Error budgets" flush note="open one to see what spends it" actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlos" request={{}} />}>
+        <Card title="Error budgets" flush note="open an objective to see what consumes its budget" actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlos" request={{}} />}>
           <div className="scroll" tabIndex={0} role="group" aria-label="Error budgets">
             <table className="objectives">
               <thead>
                 <tr>
                   <th>Objective</th>
-                  <th>Good</th>
+                  <th>Good events</th>
                   <th>Budget left</th>
                   {rules.map((rule) => (
-                    <th key={rule.rate} className="right" title={`${rule.severity === "PAGE" ? "Somebody is paged" : "A ticket"} at ${rule.rate} in both windows`}>
-                      Burns, {duration(rule.longWindow)} and {duration(rule.shortWindow)}
+                    <th key={rule.rate} className="right" title={`${rule.severity === "PAGE" ? "Pages" : "Opens a ticket"} at a burn rate of ${rule.rate} in both windows`}>
+                      Burn rate, {duration(rule.longWindow)} / {duration(rule.shortWindow)}
                     </th>
                   ))}
                 </tr>
@@ -59,7 +59,7 @@ export function ObjectivesPage() {
                           </button>{" "}
                           {fires.map((one) => (
                             <Link key={one.alert} to="/alerts" search={{ alert: one.alert }}>
-                              <Badge tone="bad">fires</Badge>
+                              <Badge tone="bad">firing</Badge>
                             </Link>
                           ))}
                           <div className="muted small">{slo.objective}</div>
@@ -105,8 +105,8 @@ function Burns({ slo, rule }: { slo: Slo; rule: BurnRule }) {
   const [long, short] = [rate(rule.longWindow), rate(rule.shortWindow)];
   const over = long >= rule.rate && short >= rule.rate;
   return (
-    <span className={over ? `burns ${rule.severity === "PAGE" ? "bad" : "warn"}` : long === 0 && short === 0 ? "muted" : ""} title={`notified at ${rule.rate} in both`}>
-      {compact(long)} · {compact(short)}
+    <span className={over ? `burns ${rule.severity === "PAGE" ? "bad" : "warn"}` : long === 0 && short === 0 ? "muted" : ""} title={`Alerts at ${rule.rate} in both windows`}>
+      {compact(long)} / {compact(short)}
     </span>
   );
 }
@@ -117,17 +117,17 @@ function Opened({ slo, sli, alerts }: { slo: Slo; sli: Sli | undefined; alerts: 
     <div className="opened-body">
       <p>{sli?.definition}</p>
       <p>
-        {measured(slo) ? `${count(bad)} of ${count(Math.round(slo.events ?? 0))} events of the last ${duration(slo.window)} were bad; ${percent(1 - (slo.target ?? 0))} may be.` : "Nothing has happened within its window that it could be measured by."}
+        {measured(slo) ? `${count(bad)} of ${count(Math.round(slo.events ?? 0))} events of the last ${duration(slo.window)} failed the objective; its budget is ${percent(1 - (slo.target ?? 0))}.` : "No events to measure in this window yet."}
       </p>
       <div className="row">
         {alerts.map((one) => (
           <Link key={one.alert} to="/alerts" search={{ alert: one.alert }}>
-            {one.rule} fires
+            {one.rule} firing
           </Link>
         ))}
         <Runbook link={slo.runbook} />
       </div>
-      <h3>What spends it, over the last hour</h3>
+      <h3>Budget consumption, last hour</h3>
       <div className="burners">
         {(sli?.parts ?? []).map((part) => (
           <Burners key={part.title} part={part} />
@@ -135,7 +135,7 @@ function Opened({ slo, sli, alerts }: { slo: Slo; sli: Sli | undefined; alerts: 
       </div>
       {sli?.query !== undefined && (
         <details>
-          <summary>The same in PromQL</summary>
+          <summary>PromQL query</summary>
           <pre className="code">{sli.query}</pre>
         </details>
       )}
@@ -162,7 +162,7 @@ function Burners({ part }: { part: HistoryPart }) {
     <div>
       <h4>
         {title}
-        {aged ? ", worst" : ", how many"}
+        {aged ? ", worst" : ", count"}
       </h4>
       {found.error !== null && <Problem error={found.error} />}
       {found.data === undefined && found.error === null && <Loading />}
@@ -196,8 +196,8 @@ function Agreement() {
   const report = found.data;
   return (
     <Card
-      title="Agreement and credits"
-      note={report === undefined ? "…" : `${report.complete ? "" : "not over; "}measured for ${percent(report.measuredRatio ?? 0)} of the month`}
+      title="SLA report"
+      note={report === undefined ? "…" : `${report.complete ? "" : "month to date; "}measured for ${percent(report.measuredRatio ?? 0)} of the month`}
       flush
       actions={
         <>
@@ -212,12 +212,12 @@ function Agreement() {
     >
       {found.error !== null && <Problem error={found.error} />}
       {report !== undefined && (
-        <div className="scroll" tabIndex={0} role="group" aria-label="Agreement and credits">
+        <div className="scroll" tabIndex={0} role="group" aria-label="SLA report">
           <table>
             <thead>
               <tr>
-                <th>Promised</th>
-                <th className="right">Of</th>
+                <th>Objective</th>
+                <th className="right">Promised</th>
                 <th className="right">Measured</th>
                 <th className="right">Events</th>
                 <th className="right">Credit</th>
@@ -230,9 +230,9 @@ function Agreement() {
                     {line.slo} <span className="muted">{line.objective}</span>
                   </td>
                   <td className="right">{percent(line.promised)}</td>
-                  <td className="right">{measured(line) ? percent(line.measured ?? 0) : <span className="muted">nothing measured</span>}</td>
+                  <td className="right">{measured(line) ? percent(line.measured ?? 0) : <span className="muted">no data</span>}</td>
                   <td className="right">{count(Math.round(line.events ?? 0))}</td>
-                  <td className="right">{(line.creditPercent ?? 0) > 0 ? <Badge tone="bad">{line.creditPercent} %</Badge> : "0 %"}</td>
+                  <td className="right">{(line.creditPercent ?? 0) > 0 ? <Badge tone="bad">{line.creditPercent}%</Badge> : "0%"}</td>
                 </tr>
               ))}
             </tbody>
@@ -244,9 +244,9 @@ function Agreement() {
 }
 
 function Indicators({ slis }: { slis: Sli[] }) {
-  const value = (one: Sli): string => (!measured(one) ? (one.state === "NOT_APPLICABLE" ? "not here" : "no data") : one.unit === "ratio" ? percent(one.value ?? 0) : duration(one.value ?? 0));
+  const value = (one: Sli): string => (!measured(one) ? (one.state === "NOT_APPLICABLE" ? "not applicable" : "no data") : one.unit === "ratio" ? percent(one.value ?? 0) : duration(one.value ?? 0));
   return (
-    <Card title="Indicators" note="what objectives are about" flush actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlis" request={{}} />}>
+    <Card title="Indicators" note="the measurements that objectives are set on" flush actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlis" request={{}} />}>
       <div className="scroll" tabIndex={0} role="group" aria-label="Indicators">
         <table>
           <thead>
@@ -254,7 +254,7 @@ function Indicators({ slis }: { slis: Sli[] }) {
               <th>Indicator</th>
               <th className="right">Now</th>
               <th className="right">Events</th>
-              <th className="right">Over</th>
+              <th className="right">Window</th>
             </tr>
           </thead>
           <tbody>

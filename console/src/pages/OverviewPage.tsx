@@ -7,7 +7,7 @@ import { useMemo } from "react";
 import { last, ratesOf, useRates, useWatch } from "../api/live";
 import { type Alert, firingQuery } from "../api/monitor";
 import type { Counters, Disks, Member, Server } from "../api/types";
-import { bytes, compact, count, duration, idOf, num, projectOf, rate } from "../lib/format";
+import { bytes, compact, count, duration, idOf, num, plural, projectOf, rate } from "../lib/format";
 import { Budgets } from "../ui/Budgets";
 import { Chart } from "../ui/Chart";
 import { ClusterChart, ClusterTiles, useClusterRates } from "../ui/ClusterRates";
@@ -45,7 +45,7 @@ export function OverviewPage() {
             <Tile label="Published" value={rate(last(published))} />
             <Tile label="Delivered" value={rate(last(delivered))} />
             <Tile label="Acknowledged" value={rate(last(acked))} />
-            <Tile label="Outstanding" value={compact(counters.value?.outstanding_messages ?? null)} note={`${compact(counters.value?.streams ?? null)} streams`} />
+            <Tile label="Outstanding" value={compact(counters.value?.outstanding_messages ?? null)} note={counters.value === null ? "" : plural(num(counters.value.streams), "stream")} />
           </>
         ) : (
           <>
@@ -54,13 +54,13 @@ export function OverviewPage() {
             <Tile label="Connections" value={compact(inCluster.reduce((all, one) => all + num(one.connections), 0))} />
           </>
         )}
-        <Tile label="Topics" value={count(now?.topics)} note={`${count(now?.subscriptions)} subscriptions`} />
-        <Tile label="Processor" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)} %`} note="of one core" />
+        <Tile label="Topics" value={count(now?.topics)} note={now === null ? "" : plural(num(now.subscriptions), "subscription")} />
+        <Tile label="CPU" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)}%`} note="of one core" />
         <Tile label="Memory" value={bytes(counters.value?.memory_bytes)} note="this process" />
       </div>
       <Budgets />
       {inCluster === undefined ? (
-        <Card title="Messages, last minutes" note="since this page is open">
+        <Card title="Messages per second" note="since this page was opened">
           <Chart lines={lines} label="Messages per second over the last minutes" height={190} />
         </Card>
       ) : (
@@ -74,7 +74,7 @@ export function OverviewPage() {
 /** What is not as it should be, in words; one line if all is well. */
 function Health({ server, disks, members, alerts }: { server: Server | null; disks: Disks | null; members: Member[] | undefined; alerts: Alert[] }) {
   const found: string[] = alerts.filter((one) => !one.silenced).map((one) => one.summary);
-  if (server?.draining) found.push("The server takes no new work: it is about to stop.");
+  if (server?.draining) found.push("The server is draining: it accepts no new work and will stop soon.");
   for (const disk of disks?.disks ?? []) if (disk.state !== "OK") found.push(`Disk ${disk.path} is ${(disk.state ?? "unknown").toLowerCase()}${disk.reason === undefined ? "" : `: ${disk.reason}`}.`);
   if (num(disks?.underReplicated) > 0) found.push(`${count(disks?.underReplicated)} entries are not yet on every disk that should hold them.`);
   found.push(...(disks?.unknown ?? []));
@@ -82,7 +82,7 @@ function Health({ server, disks, members, alerts }: { server: Server | null; dis
   if (server === null || disks === null) return null;
   return (
     <div className={found.length === 0 ? "health good" : "health warn"} role="status">
-      {found.length === 0 ? `All is well: ${disks.disks?.length ?? 0} ${disks.disks?.length === 1 ? "disk" : "disks"} in order, everything acknowledged is on every one of them.` : null}
+      {found.length === 0 ? `All is well: ${disks.disks?.length ?? 0} ${disks.disks?.length === 1 ? "disk" : "disks"} OK; every acknowledged message is on each of them.` : null}
       {found.length > 0 && (
         <ul>
           {[...new Set(found)].map((one) => (
@@ -105,7 +105,7 @@ function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>>
   return (
     <Card title="Busiest topics" flush>
       {rows.length === 0 ? (
-        <Empty>Nothing was published since the server started.</Empty>
+        <Empty>No messages have been published since the server started.</Empty>
       ) : (
         <div className="scroll" tabIndex={0} role="group" aria-label="Busiest topics">
           <table>
@@ -114,7 +114,7 @@ function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>>
                 <th>Topic</th>
                 <th>Project</th>
                 <th className="right">Rate</th>
-                <th className="right">Since the start</th>
+                <th className="right">Since server start</th>
               </tr>
             </thead>
             <tbody>

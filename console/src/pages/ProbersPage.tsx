@@ -16,10 +16,10 @@ const MEASURES = ["success", "duration", "correctness"] as const;
 const STALE_S = 300;
 
 const MARKS: Record<ProberMetric["verdict"], [sign: string, word: string, tone: Tone]> = {
-  EXPECTED: ["✓", "as expected", "good"],
-  UNEXPECTED: ["✕", "not as expected", "bad"],
-  UNKNOWN: ["?", "not known", "warn"],
-  VERDICT_UNSPECIFIED: ["?", "not known", "warn"],
+  EXPECTED: ["✓", "passed", "good"],
+  UNEXPECTED: ["✕", "failed", "bad"],
+  UNKNOWN: ["?", "unknown", "warn"],
+  VERDICT_UNSPECIFIED: ["?", "unknown", "warn"],
 };
 
 const metricOf = (entry: ProberEntry, measure: string): ProberMetric | undefined => entry.metrics?.find((one) => one.measure === measure);
@@ -44,18 +44,18 @@ export function ProbersPage() {
   const wrong = known.filter((one) => one.verdict === "UNEXPECTED").length;
   const chosen = entries.find((one) => one.prober === search.prober && one.endpoint === search.endpoint);
   return (
-    <Page title="Probers" of={entries.length === 0 ? "clients that try the service again and again" : wrong === 0 ? `${known.length} metrics, none of them not as expected` : `${wrong} of ${known.length} metrics are not as expected`}>
+    <Page title="Probers" of={entries.length === 0 ? "Test clients that call the service continuously" : wrong === 0 ? `no failures in ${known.length} checks` : `${wrong} of ${known.length} checks failed`}>
       {found.error !== null && <NoMonitor error={found.error} />}
       {found.data === undefined && found.error === null && <Loading />}
       {(found.data?.unknown ?? []).map((one) => (
         <p key={one} className="note warn">
-          Not known: {one}
+          Unknown: {one}
         </p>
       ))}
       {found.data !== undefined && entries.length === 0 && <NotSetUp />}
       {entries.length > 0 && (
-        <Card title="Matrix" note="success, duration, correctness of the newest run" flush actions={<CopyAs cli={`syncpoint probers run --once ${endpoints.map((one) => `--endpoint ${one}`).join(" ")}`} method="Admin.ListProbers" request={{}} />}>
-          <div className="scroll" tabIndex={0} role="group" aria-label="Matrix">
+        <Card title="Results" note="latest run at each endpoint: success, duration, correctness; select a cell for details" flush actions={<CopyAs cli={`syncpoint probers run --once ${endpoints.map((one) => `--endpoint ${one}`).join(" ")}`} method="Admin.ListProbers" request={{}} />}>
+          <div className="scroll" tabIndex={0} role="group" aria-label="Results">
             <table className="matrix">
               <thead>
                 <tr>
@@ -122,18 +122,18 @@ function Details({ entry, range, setRange }: { entry: ProberEntry; range: RangeN
           <Facts
             rows={[
               ["Runs", count(entry.runs)],
-              ["Newest", entry.lastRun === undefined ? "not yet" : `${time(entry.lastRun).slice(0, 19)}, ${duration(ageOf(entry.lastRun))} ago`],
-              ["Of", (entry.planes ?? []).map((one) => `${one} plane`).join(", ")],
+              ["Latest run", entry.lastRun === undefined ? "not yet" : `${time(entry.lastRun).slice(0, 19)}, ${duration(ageOf(entry.lastRun))} ago`],
+              ["Tests", (entry.planes ?? []).map((one) => `${one} plane`).join(", ")],
               ...Object.entries(entry.steps ?? {}).map(([name, took]): [string, string] => [`Step ${name}`, duration(took)]),
             ]}
           />
         </div>
-        <div className="scroll" tabIndex={0} role="group" aria-label="Its metrics">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Metrics">
           <table>
             <thead>
               <tr>
                 <th>Metric</th>
-                <th>Verdict</th>
+                <th>Result</th>
                 <th className="right">Value</th>
                 <th className="right">Limit</th>
               </tr>
@@ -157,7 +157,7 @@ function Details({ entry, range, setRange }: { entry: ProberEntry; range: RangeN
         </div>
       </div>
       <div className="row between">
-        <h3>How long its steps took</h3>
+        <h3>Step durations</h3>
         <div className="segments" role="group" aria-label="Time">
           {RANGES.map(([name, words]) => (
             <button key={name} type="button" aria-pressed={name === range} onClick={() => setRange(name)}>
@@ -167,10 +167,10 @@ function Details({ entry, range, setRange }: { entry: ProberEntry; range: RangeN
         </div>
       </div>
       <Steps entry={entry} range={range} />
-      <h3>Newest failures</h3>
-      {failures.length === 0 ? <Empty>None since the program began.</Empty> : <FailureList failures={failures.map((one) => ({ ...one, of: null }))} />}
+      <h3>Latest failures</h3>
+      {failures.length === 0 ? <Empty>None since the prober started.</Empty> : <FailureList failures={failures.map((one) => ({ ...one, of: null }))} />}
       <Link to="/history" search={{ panel: "probed", by: "prober" }}>
-        What probers publish and receive
+        Messages published and received by probers
       </Link>
     </Card>
   );
@@ -218,20 +218,20 @@ function Failures({ entries }: { entries: ProberEntry[] }) {
     .flatMap((entry) => (entry.failures ?? []).map((one) => ({ ...one, of: `${entry.prober} at ${entry.endpoint}` })))
     .sort((a, b) => (b.time ?? "").localeCompare(a.time ?? ""))
     .slice(0, 20);
-  return <Card title="Newest failures">{all.length === 0 ? <Empty>None since the programs began.</Empty> : <FailureList failures={all} />}</Card>;
+  return <Card title="Latest failures">{all.length === 0 ? <Empty>None since the probers started.</Empty> : <FailureList failures={all} />}</Card>;
 }
 
 function NotSetUp() {
   const here = location.host;
   return (
-    <Card title="No probers are watched">
-      <p>A server's own metrics cannot say that it is unreachable, or that a message is missing. Probers can: run them from another machine, at every proxy,</p>
+    <Card title="No probers configured">
+      <p>Probers detect what a server's own metrics cannot show, such as an unreachable endpoint or a missing message. Run them on another machine, one endpoint per proxy:</p>
       <pre className="code">syncpoint probers run --endpoint {here} --metrics 0.0.0.0:9180</pre>
       <p>
-        and have the monitor read their page: in its file (<code>syncpoint serve --monitor FILE</code>, or <code>monitor</code> in <code>cluster.yaml</code>)
+        Then add them to the monitor's file (<code>syncpoint serve --monitor FILE</code>, or <code>monitor</code> in <code>cluster.yaml</code>):
       </p>
       <pre className="code">{'targets:\n  - {url: "http://PROBER-HOST:9180/metrics", labels: {process: prober-1}}'}</pre>
-      <p className="muted">They are shown here after the next look, within ten seconds.</p>
+      <p className="muted">Results appear here within ten seconds after the monitor loads the file.</p>
     </Card>
   );
 }

@@ -3,24 +3,25 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { ApiError, call } from "../api/client";
+import { ApiError, call, serves } from "../api/client";
 import { type Rollout, rolloutQuery } from "../api/rollout";
 import { usePermissions } from "../api/queries";
 import { shell } from "../lib/copies";
 import { compact, count, duration, seconds, time } from "../lib/format";
 import { CopyAs } from "../ui/CopyAs";
-import { Badge, Card, Confirm, Empty, Facts, Field, Loading, Page, Problem, type Tone } from "../ui/parts";
+import { Badge, Card, Confirm, Empty, Facts, Field, Loading, OnlyInClusters, Page, Problem, type Tone } from "../ui/parts";
 
 const UPDATE = "syncpoint.server.update";
 const TONES: Record<Rollout["state"], Tone> = { running: "good", "rolling back": "warn", done: "good", "rolled back": "bad" };
 const under = (rollout: Rollout): boolean => rollout.state === "running" || rollout.state === "rolling back";
 
 export function RolloutsPage() {
-  const found = useQuery(rolloutQuery);
+  const found = useQuery({ ...rolloutQuery, enabled: serves("Admin.GetRollout") });
   const rights = usePermissions("server", [UPDATE]);
   const [aborting, setAborting] = useState(false);
   const none = found.error instanceof ApiError && found.error.code === "NOT_FOUND";
   const rollout = none ? undefined : found.data;
+  if (!serves("Admin.GetRollout")) return <OnlyInClusters title="Rollouts" />;
   return (
     <Page
       title="Rollouts"
@@ -61,11 +62,11 @@ function Steps({ rollout }: { rollout: Rollout }) {
     <Card title="Steps" note={<Badge tone={TONES[rollout.state]}>{rollout.state}</Badge>}>
       <ol className="steps">
         {steps.map((step, index) => {
-          const state = index < at ? "done" : index === at ? (back ? "broken" : "now") : "to come";
+          const state = index < at ? "done" : index === at ? (back ? "broken" : "now") : "pending";
           return (
             <li key={step} className={state.replace(" ", "-")} aria-current={index === at ? "step" : undefined}>
               <b>{step}</b>
-              <span className="small">{state === "now" ? (rollout.deployed ? "watched" : "restarting") : state === "broken" ? "went back from here" : state}</span>
+              <span className="small">{state === "now" ? (rollout.deployed ? "watched" : "restarting") : state === "broken" ? "rolled back from here" : state}</span>
               {state === "now" && watched !== null && (
                 <span className="budget good" aria-hidden="true">
                   <i style={{ width: `${watched * 100}%` }} />
@@ -75,12 +76,12 @@ function Steps({ rollout }: { rollout: Rollout }) {
           );
         })}
       </ol>
-      {rollout.reason && <p className="note warn">It goes back because: {rollout.reason}</p>}
-      {rollout.waitsFor && under(rollout) && <p className="note">It waits: {rollout.waitsFor}</p>}
-      {rollout.abortedBy && <p className="note warn">An abort was asked for by {rollout.abortedBy}</p>}
+      {rollout.reason && <p className="note warn">Rolling back: {rollout.reason}</p>}
+      {rollout.waitsFor && under(rollout) && <p className="note">Waiting for: {rollout.waitsFor}</p>}
+      {rollout.abortedBy && <p className="note warn">Abort requested by {rollout.abortedBy}</p>}
       {under(rollout) && !rollout.controller && (
         <p className="note warn">
-          Nobody drives it: nothing happens until somebody runs <code>syncpoint rollout resume FILE</code> where its files are.
+          No controller is running, so the rollout makes no progress. Run <code>syncpoint rollout resume FILE</code> where its files are.
         </p>
       )}
     </Card>
@@ -88,15 +89,15 @@ function Steps({ rollout }: { rollout: Rollout }) {
 }
 
 function Now({ rollout }: { rollout: Rollout }) {
-  const rows: [string, string][] = [["Began", time(rollout.beginTime).slice(0, 19)]];
+  const rows: [string, string][] = [["Started", time(rollout.beginTime).slice(0, 19)]];
   if (rollout.endTime !== undefined) rows.push(["Ended", time(rollout.endTime).slice(0, 19)]);
-  if (under(rollout)) rows.push(["Looked", `${duration(Math.max(0, (Date.now() - new Date(rollout.lookTime ?? 0).getTime()) / 1000))} ago`]);
+  if (under(rollout)) rows.push(["Last check", `${duration(Math.max(0, (Date.now() - new Date(rollout.lookTime ?? 0).getTime()) / 1000))} ago`]);
   if (seconds(rollout.watch) > 0) rows.push(["Watched", `${duration(rollout.watched)} of ${duration(rollout.watch)}`]);
-  if (rollout.restarting && under(rollout)) rows.push(["Restarts", `${rollout.restarting}, for ${duration(Math.max(0, (Date.now() - new Date(rollout.restartTime ?? 0).getTime()) / 1000))}`]);
-  if (rollout.controller) rows.push(["Driven by", rollout.controller]);
-  for (const one of rollout.problems ?? []) rows.push(["At the start", one]);
+  if (rollout.restarting && under(rollout)) rows.push(["Restarting", `${rollout.restarting}, for ${duration(Math.max(0, (Date.now() - new Date(rollout.restartTime ?? 0).getTime()) / 1000))}`]);
+  if (rollout.controller) rows.push(["Controller", rollout.controller]);
+  for (const one of rollout.problems ?? []) rows.push(["Problem at start", one]);
   return (
-    <Card title="Now" actions={<CopyAs cli="syncpoint rollout status rollout.yaml" method="Admin.GetRollout" request={{}} />}>
+    <Card title="Status" actions={<CopyAs cli="syncpoint rollout status rollout.yaml" method="Admin.GetRollout" request={{}} />}>
       <Facts rows={rows} />
     </Card>
   );
@@ -105,8 +106,8 @@ function Now({ rollout }: { rollout: Rollout }) {
 const FIGURES: [string, string, (value: number) => string][] = [
   ["calls", "Calls", count],
   ["errors", "Errors", count],
-  ["redelivered", "Delivered again", count],
-  ["publish_p99_s", "Publish, 99th percentile", duration],
+  ["redelivered", "Redelivered", count],
+  ["publish_p99_s", "Publish latency, 99th percentile", duration],
 ];
 
 function Compared({ rollout }: { rollout: Rollout }) {
@@ -115,20 +116,20 @@ function Compared({ rollout }: { rollout: Rollout }) {
   const shown = (key: string, write: (value: number) => string): string => (figures[key] === undefined ? "–" : write(figures[key]));
   const share = (side: string): string => {
     const calls = figures[`${side}_calls`] ?? 0;
-    return calls === 0 ? "–" : `${compact(((figures[`${side}_errors`] ?? 0) / calls) * 100)} %`;
+    return calls === 0 ? "–" : `${compact(((figures[`${side}_errors`] ?? 0) / calls) * 100)}%`;
   };
   return (
-    <Card title="With the release, and without it" note="same looks, same time" flush>
+    <Card title="Release compared with the rest" note="same time window" flush>
       {Object.keys(figures).length === 0 ? (
-        <Empty>Nothing is compared in this step.</Empty>
+        <Empty>This step compares nothing.</Empty>
       ) : (
-        <div className="scroll" tabIndex={0} role="group" aria-label="With the release, and without it">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Release compared with the rest">
           <table>
             <thead>
               <tr>
-                <th>Figure</th>
-                <th className="right">With it</th>
-                <th className="right">Without</th>
+                <th>Metric</th>
+                <th className="right">Release</th>
+                <th className="right">Rest</th>
               </tr>
             </thead>
             <tbody>
@@ -140,7 +141,7 @@ function Compared({ rollout }: { rollout: Rollout }) {
                 </tr>
               ))}
               <tr>
-                <td>Share of calls that fail</td>
+                <td>Failed calls</td>
                 <td className="right">{share("released")}</td>
                 <td className="right">{share("others")}</td>
               </tr>
@@ -150,7 +151,7 @@ function Compared({ rollout }: { rollout: Rollout }) {
       )}
       {shares.length > 0 && (
         <p className="muted padded">
-          The release does {shares.map(([role, part]) => `${Math.round(part * 100)} % of ${role}`).join(", ")}.
+          The release handles {shares.map(([role, part]) => `${Math.round(part * 100)}% of ${role}`).join(", ")}.
         </p>
       )}
     </Card>
@@ -179,24 +180,24 @@ function Abort({ rollout, onClose }: { rollout: Rollout; onClose: () => void }) 
   return (
     <Confirm
       title={`Abort ${rollout.name}?`}
-      text="Every process runs again what it ran before, production first. Its controller begins with that at its next look; nothing is lost."
+      text="All processes return to their previous version, production first. The controller starts at its next check. No messages are lost."
       action="Abort"
       dangerous
       disabled={by.trim() === "" || reason.trim() === ""}
       onClose={onClose}
       run={() => call("Admin.AbortRollout", request).then(() => queries.invalidateQueries({ queryKey: rolloutQuery.queryKey }))}
     >
-      <Field label="Who aborts it">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
-      <Field label="Why">{(id) => <input id={id} value={reason} onChange={(event) => setReason(event.target.value)} />}</Field>
-      <CopyAs cli={`syncpoint rollout abort rollout.yaml --reason ${shell(reason || "WHY")}`} method="Admin.AbortRollout" request={request} />
+      <Field label="Your name">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
+      <Field label="Reason">{(id) => <input id={id} value={reason} onChange={(event) => setReason(event.target.value)} />}</Field>
+      <CopyAs cli={`syncpoint rollout abort rollout.yaml --reason ${shell(reason || "REASON")}`} method="Admin.AbortRollout" request={request} />
     </Confirm>
   );
 }
 
 function NoneYet() {
   return (
-    <Card title="No rollout has begun yet">
-      <p>Another version, or other settings, come to this cluster step by step, compared with what runs, and back by themselves when they are worse:</p>
+    <Card title="No rollouts yet">
+      <p>A rollout brings a new version or new settings to this cluster in steps, compares each step with the processes that still run the old ones, and rolls back automatically if the new ones do worse. To start one:</p>
       <pre className="code">{"syncpoint rollout plan rollout.yaml\nsyncpoint rollout start rollout.yaml"}</pre>
     </Card>
   );

@@ -27,10 +27,10 @@ export function SchemasPage() {
   const schemas = found.data?.schemas ?? [];
   return (
     <Page title="Schemas" of={project}>
-      <Card title="Schemas" note="what messages of topics must fit" flush actions={<CopyAs cli={`syncpoint schemas list --project ${shell(project)}`} method="SchemaService.ListSchemas" request={request} />}>
+      <Card title="Schemas" note="formats that messages of a topic must match" flush actions={<CopyAs cli={`syncpoint schemas list --project ${shell(project)}`} method="SchemaService.ListSchemas" request={request} />}>
         {found.isPending && <Loading />}
         {found.isError && <Problem error={found.error} />}
-        {found.isSuccess && schemas.length === 0 && <Empty>This project has no schemas.</Empty>}
+        {found.isSuccess && schemas.length === 0 && <Empty>This project has no schemas yet. Create one with <code>syncpoint schemas create NAME --type avro --definition-file FILE</code>.</Empty>}
         {schemas.length > 0 && (
           <div className="scroll" tabIndex={0} role="group" aria-label="Schemas">
             <table>
@@ -38,8 +38,8 @@ export function SchemasPage() {
                 <tr>
                   <th>Schema</th>
                   <th>Type</th>
-                  <th>Newest revision</th>
-                  <th>Since</th>
+                  <th>Latest revision</th>
+                  <th>Created</th>
                 </tr>
               </thead>
               <tbody>
@@ -77,7 +77,7 @@ function Definition({ name }: { name: string }) {
             <span className="mono">{one.revisionId}</span> <span className="muted">{time(one.revisionCreateTime)}</span>
           </summary>
           <pre className="code" tabIndex={0} aria-label={`Definition of revision ${one.revisionId ?? ""}`}>
-            {one.definition === undefined ? "Compiled: there is no text." : (jsonOf(one.definition) ?? one.definition)}
+            {one.definition === undefined ? "This revision was compiled and has no source text." : (jsonOf(one.definition) ?? one.definition)}
           </pre>
         </details>
       ))}

@@ -29,13 +29,13 @@ export function SnapshotsPage() {
     <Page title="Snapshots" of={project}>
       <Card
         title="Snapshots"
-        note={found.data?.nextPageToken ? "the first 1,000; they are made and sought to on the page of a subscription" : "made and sought to on the page of a subscription"}
+        note={found.data?.nextPageToken ? "the first 1,000; create and use them on a subscription's page" : "create and use them on a subscription's page"}
         flush
         actions={<CopyAs cli={`syncpoint snapshots list --project ${shell(project)}`} method="Subscriber.ListSnapshots" request={request} />}
       >
         {found.isPending && <Loading />}
         {found.isError && <Problem error={found.error} />}
-        {found.isSuccess && snapshots.length === 0 && <Empty>This project has no snapshots.</Empty>}
+        {found.isSuccess && snapshots.length === 0 && <Empty>This project has no snapshots yet. Open a subscription and choose Seek and snapshots to create one.</Empty>}
         {snapshots.length > 0 && (
           <div className="scroll" tabIndex={0} role="group" aria-label="Snapshots">
             <table>
@@ -43,7 +43,7 @@ export function SnapshotsPage() {
                 <tr>
                   <th>Snapshot</th>
                   <th>Topic</th>
-                  <th>Kept until</th>
+                  <th>Expires</th>
                   <th>
                   <span className="visually-hidden">Actions</span>
                 </th>
@@ -80,7 +80,7 @@ export function SnapshotsPage() {
       {deleting !== null && (
         <Confirm
           title={`Delete the snapshot ${idOf(deleting)}?`}
-          text="No subscription can seek to it any more; what only it keeps is let go of."
+          text="Subscriptions can no longer seek to it, and messages that only this snapshot retains are deleted."
           action="Delete snapshot"
           dangerous
           onClose={() => setDeleting(null)}

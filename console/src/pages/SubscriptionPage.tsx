@@ -69,7 +69,7 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
   const state = watched.value;
   const lines = useMemo(() => [{ label: "acknowledged", tone: "--line-3", points: rates }], [rates]);
   const backlog = useMemo(
-    () => [{ label: "not acknowledged", tone: "--line-1", points: watched.samples.map((one): [number, number] => [one.at, num(one.value.backlogMessages)]) }],
+    () => [{ label: "unacknowledged", tone: "--line-1", points: watched.samples.map((one): [number, number] => [one.at, num(one.value.backlogMessages)]) }],
     [watched.samples],
   );
   const age = seconds(state?.oldestUnackedAge);
@@ -78,7 +78,7 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
       <NotCounted error={watched.error} unknown={state?.unknown} />
       <div className="tiles">
         <Tile label="Backlog" value={state === null ? "–" : compact(num(state.backlogMessages))} note={state === null ? "" : bytes(state.backlogBytes)} />
-        <Tile label="Oldest" value={state === null ? "–" : state.oldestUnackedAge === undefined ? "none" : duration(age)} tone={age > 600 ? "warn" : undefined} note="not acknowledged" />
+        <Tile label="Oldest" value={state === null ? "–" : state.oldestUnackedAge === undefined ? "none" : duration(age)} tone={age > 600 ? "warn" : undefined} note="unacknowledged message" />
         <Tile label="Connected" value={state === null ? "–" : count(state.subscribers)} note="streams and waiting pulls" tone={num(state?.subscribers) === 0 && num(state?.backlogMessages) > 0 ? "warn" : undefined} />
         <Tile label="Outstanding" value={state === null ? "–" : compact(num(state.outstandingMessages))} note={state === null ? "" : bytes(state.outstandingBytes)} />
         <Tile label="Acknowledged" value={rate(last(rates))} />
@@ -86,27 +86,26 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
       <Why name={name} state={state} />
       <SubscriptionClients name={name} />
       <div className="columns">
-        <Card title="Backlog, last minutes">
-          <Chart lines={backlog} label="Messages not acknowledged over the last minutes" unit="" />
+        <Card title="Backlog" note="since this page was opened">
+          <Chart lines={backlog} label="Unacknowledged messages" unit="" />
         </Card>
-        <Card title="Acknowledged, last minutes">
-          <Chart lines={lines} label="Messages acknowledged per second over the last minutes" />
+        <Card title="Acknowledged per second" note="since this page was opened">
+          <Chart lines={lines} label="Messages acknowledged per second" />
         </Card>
       </div>
       <div className="columns">
-        <Card title="Configuration">
+        <Card title="Configuration" actions={<CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />}>
           <Facts rows={factsOf(config, state)} />
-          <CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />
         </Card>
-        <Card title="Sources" note="what of each is acknowledged" flush>
+        <Card title="Sources" note="acknowledged offsets of each" flush>
           <Table
             label="Sources"
             rows={state?.sources ?? []}
             rowKey={(one) => `${one.source}/${one.chain ?? 0}`}
             columns={[
               { title: "Source", style: "mono", cell: (one) => one.source },
-              { title: "From", right: true, cell: (one) => count(one.startOffset) },
-              { title: "First not acked", right: true, cell: (one) => count(one.firstUnackedOffset) },
+              { title: "Start", right: true, cell: (one) => count(one.startOffset) },
+              { title: "First unacked", right: true, cell: (one) => count(one.firstUnackedOffset) },
               { title: "Next", right: true, cell: (one) => count(one.nextOffset) },
               { title: "Acked", right: true, cell: (one) => count(one.ackedMessages) },
             ]}
@@ -130,7 +129,7 @@ function Why({ name, state }: { name: string; state: SubscriptionState | null })
   if (found.isError) return <Problem error={found.error} />;
   if (found.data === undefined) return null;
   return (
-    <Card title="Why subscribers get what they get" actions={<CopyButton text={`syncpoint why ${shell(idOf(name))} --project ${shell(projectOf(name))}`} label="Copy command" />}>
+    <Card title="Delivery diagnosis" actions={<CopyButton text={`syncpoint why ${shell(idOf(name))} --project ${shell(projectOf(name))}`} label="Copy command" />}>
       <ol className="findings">
         {found.data.findings.map((one) => (
           <li key={one.cause}>
@@ -144,7 +143,7 @@ function Why({ name, state }: { name: string; state: SubscriptionState | null })
       </ol>
       {found.data.unknown.map((one) => (
         <p key={one} className="note warn">
-          Not known: {one}
+          Unknown: {one}
         </p>
       ))}
     </Card>
@@ -163,11 +162,11 @@ function factsOf(config: Subscription, state: SubscriptionState | null): [string
     ["Topic", topic],
     ["Delivery", deliveryOf(config)],
     ["Filter", config.filter === undefined ? "none" : <code key="filter">{config.filter}</code>],
-    ["Order", config.enableMessageOrdering ? "by ordering key" : "any"],
-    ["Exactly once", config.enableExactlyOnceDelivery ? "yes" : "no"],
+    ["Ordering", config.enableMessageOrdering ? "by ordering key" : "none"],
+    ["Exactly-once", config.enableExactlyOnceDelivery ? "yes" : "no"],
     ["Ack deadline", duration(config.ackDeadlineSeconds ?? 10)],
-    ["Retention", `${duration(config.messageRetentionDuration)}${config.retainAckedMessages ? ", acknowledged ones too" : ""}`],
-    ["Expires", config.expirationPolicy?.ttl === undefined ? "never" : `after ${duration(config.expirationPolicy.ttl)} without use`],
+    ["Retention", `${duration(config.messageRetentionDuration)}${config.retainAckedMessages ? ", including acknowledged messages" : ""}`],
+    ["Expires", config.expirationPolicy?.ttl === undefined ? "never" : `after ${duration(config.expirationPolicy.ttl)} of inactivity`],
   ];
   if (config.pushConfig?.pushEndpoint) rows.push(["Endpoint", config.pushConfig.pushEndpoint]);
   if (config.deadLetterPolicy?.deadLetterTopic !== undefined) rows.push(["Dead letters", `to ${idOf(config.deadLetterPolicy.deadLetterTopic)} after ${config.deadLetterPolicy.maxDeliveryAttempts ?? 5} attempts`]);

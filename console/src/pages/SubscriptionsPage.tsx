@@ -57,7 +57,7 @@ export function SubscriptionsPage() {
     { key: "oldest", title: "Oldest", width: "90px", right: true, cell: (one) => <OldestAge name={one.name} /> },
   ];
   return (
-    <Page title="Subscriptions" of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.length, "subscription")}${found.data.length >= LISTED_MAX ? " shown, there may be more" : ""}`}`}>
+    <Page title="Subscriptions" of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.length, "subscription")}${found.data.length >= LISTED_MAX ? " shown; there may be more" : ""}`}`}>
       <input
         className="list-filter"
         type="search"
@@ -69,7 +69,7 @@ export function SubscriptionsPage() {
       {found.isError && <Problem error={found.error} />}
       {found.isPending && <Loading />}
       {found.isSuccess && (
-        <VirtualTable label="Subscriptions" rows={rows} columns={columns} rowKey={(one) => one.name} empty={found.data.length === 0 ? "This project has no subscriptions. Create one on the page of a topic." : "No subscription is called so."} />
+        <VirtualTable label="Subscriptions" rows={rows} columns={columns} rowKey={(one) => one.name} empty={found.data.length === 0 ? "This project has no subscriptions yet. Open a topic and choose Create subscription." : "No subscription matches this filter."} />
       )}
     </Page>
   );

@@ -9,7 +9,7 @@ import { last, useRates, useWatch } from "../api/live";
 import { callQuery, usePermissions } from "../api/queries";
 import type { Subscription, Topic, TopicState } from "../api/types";
 import { shell } from "../lib/copies";
-import { compact, count, duration, idOf, num, projectOf, rate, time } from "../lib/format";
+import { compact, count, duration, idOf, num, plural, projectOf, rate, time } from "../lib/format";
 import { type MessageSearch, topicRoute } from "../router";
 import { Chart } from "../ui/Chart";
 import { TopicPublishers } from "../ui/Connected";
@@ -18,7 +18,7 @@ import { MessageBrowser } from "../ui/MessageBrowser";
 import { Badge, Card, Confirm, Dialog, Empty, Facts, Field, Problem, Tile } from "../ui/parts";
 import { Publish } from "../ui/Publish";
 import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
-import { Backlog, OldestAge, Subscribers } from "../ui/StateCells";
+import { Backlog, OldestAge, stored, Subscribers } from "../ui/StateCells";
 import { Table } from "../ui/Table";
 import { TopicSettings } from "../ui/TopicSettings";
 
@@ -34,7 +34,6 @@ const TITLES: [TopicTab, string][] = [
 ];
 
 const published = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset), 0);
-const stored = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset) - num(one.firstOffset), 0);
 
 export function TopicPage() {
   const { project, topic: id } = topicRoute.useParams();
@@ -81,20 +80,20 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
       <div className="tiles">
         <Tile label="Published" value={rate(last(rates))} />
         <Tile label="Stored" value={state === null ? "–" : compact(stored(state))} note="messages" />
-        <Tile label="Ever published" value={state === null ? "–" : compact(published(state))} note="of the sources known" />
-        <Tile label="Subscriptions" value={state === null ? "–" : count(state.subscriptions)} note={`${count(state?.snapshots)} snapshots`} />
+        <Tile label="Total published" value={state === null ? "–" : compact(published(state))} note="messages, in all sources listed below" />
+        <Tile label="Subscriptions" value={state === null ? "–" : count(state.subscriptions)} note={state === null ? "" : plural(num(state.snapshots), "snapshot")} />
       </div>
-      <Card title="Published, last minutes">
-        <Chart lines={lines} label="Messages published per second over the last minutes" />
+      <Card title="Published per second" note="since this page was opened">
+        <Chart lines={lines} label="Messages published per second" />
       </Card>
       <Subscriptions topic={name} />
       <TopicPublishers name={name} />
       <div className="columns">
-        <Card title="Configuration">
+        <Card title="Configuration" actions={<CopyAs cli={`syncpoint topics describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Publisher.GetTopic" request={{ topic: name }} />}>
           <Facts
             rows={[
               ["State", (topic.state ?? "ACTIVE").toLowerCase()],
-              ["Retention", topic.messageRetentionDuration === undefined ? "as long as subscriptions need" : duration(topic.messageRetentionDuration)],
+              ["Retention", topic.messageRetentionDuration === undefined ? "until all subscriptions have acknowledged" : duration(topic.messageRetentionDuration)],
               [
                 "Schema",
                 topic.schemaSettings === undefined ? "none" : `${idOf(topic.schemaSettings.schema)}, ${topic.schemaSettings.encoding ?? ""}`,
@@ -102,9 +101,8 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
               ["Labels", Object.entries(topic.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ") || "none"],
             ]}
           />
-          <CopyAs cli={`syncpoint topics describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Publisher.GetTopic" request={{ topic: name }} />
         </Card>
-        <Card title="Sources" note="a dense run of offsets each" flush>
+        <Card title="Sources" note="each is a run of consecutive offsets in one log" flush>
           <Table
             label="Sources"
             rows={state?.sources ?? []}
@@ -117,7 +115,7 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
               { title: "Stored", right: true, cell: (one) => count(num(one.nextOffset) - num(one.firstOffset)) },
             ]}
           />
-          {state !== null && (state.sources ?? []).length === 0 && <Empty>No message is stored.</Empty>}
+          {state !== null && (state.sources ?? []).length === 0 && <Empty>No messages are stored.</Empty>}
         </Card>
       </div>
     </>
@@ -130,7 +128,7 @@ function Subscriptions({ topic }: { topic: string }) {
   return (
     <Card title="Subscriptions" note={found.data?.nextPageToken ? "the first 100" : undefined} flush>
       {found.isError && <Problem error={found.error} />}
-      {found.isSuccess && names.length === 0 && <Empty>Nobody gets its messages: without a subscription or retention they are not kept.</Empty>}
+      {found.isSuccess && names.length === 0 && <Empty>This topic has no subscriptions: its messages are delivered to no one, and are kept only if the topic has a retention. Choose Create subscription above.</Empty>}
       <Table
         label="Subscriptions"
         rows={names}
@@ -167,20 +165,20 @@ function Scheduled({ topic }: { topic: string }) {
   if (!allowed)
     return (
       <Card title="Scheduled">
-        <Empty>To see what waits takes the permission syncpoint.topics.read.</Empty>
+        <Empty>Viewing scheduled messages requires the permission syncpoint.topics.read.</Empty>
       </Card>
     );
   return (
-    <Card title="Scheduled" note="messages that are published when their time comes" flush>
+    <Card title="Scheduled" note="stored now, published at their scheduled time" flush>
       {found.isError && <Problem error={found.error} />}
-      {found.isSuccess && (found.data.messages ?? []).length === 0 && <Empty>No message waits for its time.</Empty>}
+      {found.isSuccess && (found.data.messages ?? []).length === 0 && <Empty>No scheduled messages. To schedule a message, run <code>syncpoint topics publish {idOf(topic)} --message TEXT --in 10m</code>.</Empty>}
       <Table
         label="Scheduled"
         rows={found.data?.messages ?? []}
         rowKey={(one) => one.messageId}
         columns={[
-          { title: "To be published", cell: (one) => time(one.enqueueTime) },
-          { title: "Id", style: "mono", cell: (one) => one.messageId },
+          { title: "Publish at", cell: (one) => time(one.enqueueTime) },
+          { title: "Message ID", style: "mono", cell: (one) => one.messageId },
           {
             title: null,
             right: true,
@@ -196,7 +194,7 @@ function Scheduled({ topic }: { topic: string }) {
       {cancelling !== null && (
         <Confirm
           title="Cancel this message?"
-          text={<>Message {cancelling} is not published then.</>}
+          text={<>Message {cancelling} will not be published.</>}
           action="Cancel message"
           dangerous
           onClose={() => setCancelling(null)}
@@ -233,7 +231,7 @@ function CreateSubscription({ topic, onClose }: { topic: string; onClose: () => 
   if (ordered) cli.push("--enable-message-ordering");
   if (exact) cli.push("--enable-exactly-once-delivery");
   return (
-    <Dialog title={`Create a subscription of ${idOf(topic)}`} onClose={onClose}>
+    <Dialog title={`Create a subscription to ${idOf(topic)}`} onClose={onClose}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -247,7 +245,7 @@ function CreateSubscription({ topic, onClose }: { topic: string; onClose: () => 
         }}
       >
         <Field label="Name">{(field) => <input id={field} required autoFocus value={id} onChange={(event) => setId(event.target.value)} />}</Field>
-        <Field label="Filter" hint="Only messages whose attributes match. It cannot be changed afterwards.">
+        <Field label="Filter" hint="Deliver only messages whose attributes match. The filter cannot be changed later.">
           {(field) => <input id={field} placeholder={'attributes.region = "eu"'} value={filter} onChange={(event) => setFilter(event.target.value)} />}
         </Field>
         <Field label="Ack deadline (seconds)">{(field) => <input id={field} type="number" min="10" max="600" value={deadline} onChange={(event) => setDeadline(event.target.value)} />}</Field>
@@ -255,10 +253,10 @@ function CreateSubscription({ topic, onClose }: { topic: string; onClose: () => 
           <input type="checkbox" checked={ordered} onChange={(event) => setOrdered(event.target.checked)} /> Deliver each ordering key in order
         </label>
         <label className="check">
-          <input type="checkbox" checked={exact} onChange={(event) => setExact(event.target.checked)} /> Exactly once: a confirmed acknowledgement is final
+          <input type="checkbox" checked={exact} onChange={(event) => setExact(event.target.checked)} /> Exactly-once delivery: a confirmed acknowledgement is final
         </label>
         <p className="hint">
-          <Badge>sync point</Badge> It gets every message that is published from now on.
+          <Badge>sync point</Badge> The subscription receives every message published from now on.
         </p>
         {error !== null && <Problem error={error} />}
         <footer>

@@ -11,6 +11,7 @@ import { shell } from "../lib/copies";
 import { duration, idOf, plural } from "../lib/format";
 import { topicsRoute } from "../router";
 import { CopyAs } from "../ui/CopyAs";
+import { StoredMessages, Subscriptions } from "../ui/StateCells";
 import { Dialog, Field, Loading, Page, Problem } from "../ui/parts";
 import { type Column, VirtualTable } from "../ui/VirtualTable";
 
@@ -37,14 +38,16 @@ export function TopicsPage() {
         </Link>
       ),
     },
-    { key: "labels", title: "Labels", width: "minmax(80px, 2fr)", cell: (one) => <span className="muted">{labelsOf(one)}</span> },
-    { key: "schema", title: "Schema", width: "minmax(60px, 1fr)", cell: (one) => (one.schemaSettings === undefined ? "" : idOf(one.schemaSettings.schema)) },
-    { key: "kept", title: "Retention", width: "90px", right: true, cell: (one) => (one.messageRetentionDuration === undefined ? "" : duration(one.messageRetentionDuration)) },
+    { key: "labels", title: "Labels", width: "minmax(80px, 2fr)", cell: (one) => <span className="muted">{labelsOf(one) || "–"}</span> },
+    { key: "schema", title: "Schema", width: "minmax(60px, 1fr)", cell: (one) => (one.schemaSettings === undefined ? "–" : idOf(one.schemaSettings.schema)) },
+    { key: "stored", title: "Stored", width: "110px", right: true, cell: (one) => <StoredMessages name={one.name} /> },
+    { key: "subscriptions", title: "Subscriptions", width: "120px", right: true, cell: (one) => <Subscriptions name={one.name} /> },
+    { key: "kept", title: "Retention", width: "100px", right: true, cell: (one) => (one.messageRetentionDuration === undefined ? "–" : duration(one.messageRetentionDuration)) },
   ];
   return (
     <Page
       title="Topics"
-      of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.length, "topic")}${found.data.length >= LISTED_MAX ? " shown, there may be more" : ""}`}`}
+      of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.length, "topic")}${found.data.length >= LISTED_MAX ? " shown; there may be more" : ""}`}`}
       actions={
         rights.has("pubsub.topics.create") && (
           <button type="button" className="primary" onClick={() => setCreating(true)}>
@@ -63,7 +66,7 @@ export function TopicsPage() {
       />
       {found.isError && <Problem error={found.error} />}
       {found.isPending && <Loading />}
-      {found.isSuccess && <VirtualTable label="Topics" rows={rows} columns={columns} rowKey={(one) => one.name} empty={found.data.length === 0 ? "This project has no topics." : "No topic is called so."} />}
+      {found.isSuccess && <VirtualTable label="Topics" rows={rows} columns={columns} rowKey={(one) => one.name} empty={found.data.length === 0 ? <>This project has no topics yet. Choose Create topic above, or run <code>syncpoint topics create NAME</code>.</> : "No topic matches this filter."} />}
       {creating && <CreateTopic project={project} onClose={() => setCreating(false)} />}
     </Page>
   );
@@ -96,10 +99,10 @@ function CreateTopic({ project, onClose }: { project: string; onClose: () => voi
           made.mutate();
         }}
       >
-        <Field label="Name" hint="A letter, then letters, digits and -._~+%">
+        <Field label="Name" hint="3 to 255 characters: a letter, then letters, digits, or -._~+%">
           {(field) => <input id={field} required autoFocus value={id} onChange={(event) => setId(event.target.value)} />}
         </Field>
-        <Field label="Keep messages for (hours)" hint="Also acknowledged ones, to seek back to. Empty: only as long as a subscription needs them.">
+        <Field label="Retention (hours)" hint="Keeps acknowledged messages too, so that subscriptions can seek back to them. Empty: keep messages only until all subscriptions have acknowledged them.">
           {(field) => <input id={field} type="number" min="0.17" max="744" step="any" value={kept} onChange={(event) => setKept(event.target.value)} />}
         </Field>
         {made.isError && <Problem error={made.error} />}

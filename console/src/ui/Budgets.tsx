@@ -16,7 +16,7 @@ export function budgetTone(slo: Slo): Tone {
   return left <= 0 ? "bad" : left < 0.25 ? "warn" : "good";
 }
 
-export const budgetText = (slo: Slo): string => (measured(slo) ? `${Math.floor((slo.budgetLeft ?? 0) * 100)} %` : slo.state === "NOT_APPLICABLE" ? "not here" : "no data");
+export const budgetText = (slo: Slo): string => (measured(slo) ? `${Math.floor((slo.budgetLeft ?? 0) * 100)}%` : slo.state === "NOT_APPLICABLE" ? "not applicable" : "no data");
 
 export function BudgetBar({ slo }: { slo: Slo }) {
   const share = measured(slo) ? Math.min(1, Math.max(0, slo.budgetLeft ?? 0)) : 0;
@@ -38,11 +38,11 @@ export function Budgets() {
     <section className="card" aria-labelledby="budgets">
       <header>
         <h2 id="budgets">Error budgets</h2>
-        <span className="muted">what is left of each, over its window</span>
+        <span className="muted">remaining over each objective's window</span>
         <div className="actions">
           {alerts.data !== undefined && (
             <Link to="/alerts" className={open.length > 0 ? "alarm" : "muted"}>
-              {firing.length === 0 ? "No alert fires" : `${plural(firing.length, "alert")}, ${open.length === 0 ? "all looked after" : `${open.length} unacknowledged`}`}
+              {firing.length === 0 ? "No active alerts" : `${plural(firing.length, "active alert")}, ${open.length === 0 ? "all acknowledged" : `${open.length} unacknowledged`}`}
             </Link>
           )}
         </div>

@@ -28,7 +28,7 @@ export function useClusterRates(inCluster: boolean): [string, History | undefine
 const values = (history: History | undefined): (number | null)[] => history?.series[0]?.values ?? [];
 
 export function ClusterTiles({ rates }: { rates: [string, History | undefined][] }) {
-  return rates.map(([name, history]) => <Tile key={name} label={name} value={rate(values(history).findLast((one) => one !== null) ?? null)} note="by all processes" />);
+  return rates.map(([name, history]) => <Tile key={name} label={name} value={rate(values(history).findLast((one) => one !== null) ?? null)} note="all processes" />);
 }
 
 export function ClusterChart({ rates }: { rates: [string, History | undefined][] }) {
@@ -43,9 +43,9 @@ export function ClusterChart({ rates }: { rates: [string, History | undefined][]
     rates.map(([, history]) => history),
   );
   return (
-    <Card title="Messages, last quarter of an hour" note="by all processes">
+    <Card title="Messages per second" note="all processes, last 15 minutes">
       <figure className="chart">
-        <HistoryChart times={times} lines={lines} stacked={false} label="Messages per second over the last quarter of an hour" shown={(value) => `${compact(value)}/s`} height={190} />
+        <HistoryChart times={times} lines={lines} stacked={false} label="Messages per second over the last 15 minutes" shown={(value) => `${compact(value)}/s`} height={190} />
         <figcaption>
           {rates.map(([label], index) => (
             <span key={label}>

@@ -36,23 +36,23 @@ const EVERY_MS = 5_000;
 const bound = (value: string | undefined, text: (value: string) => string): string => (num(value) === 0 ? "no limit" : text(String(value)));
 
 /** `3 of 100`; what is not known is not none. */
-const outOf = (out: string | undefined, most: string | undefined, text: (value: string) => string): string => `${out === undefined ? "not known" : text(out)} of ${bound(most, text)}`;
+const outOf = (out: string | undefined, most: string | undefined, text: (value: string) => string): string => `${out === undefined ? "unknown" : text(out)} of ${bound(most, text)}`;
 
 const WHO: TableColumn<ConnectedClient>[] = [
   { title: "Address", style: "mono", cell: (one) => one.peer ?? <span className="muted">hidden</span> },
-  { title: "Principal", cell: (one) => one.principal ?? "" },
+  { title: "Principal", cell: (one) => one.principal ?? <span className="muted">none</span> },
   {
     title: "Library",
     cell: (one) => (
       <>
-        {one.userAgent}
+        {one.userAgent ?? <span className="muted">not reported</span>}
         {one.apiClient !== undefined && <p className="muted">{one.apiClient}</p>}
         {one.clientId !== undefined && <p className="muted">client {one.clientId}</p>}
       </>
     ),
   },
-  { title: "Through", cell: (one) => one.process },
-  { title: "Since", cell: (one) => time(one.connectTime) },
+  { title: "Process", cell: (one) => one.process },
+  { title: "Connected since", cell: (one) => time(one.connectTime) },
 ];
 
 const LAST: TableColumn<ConnectedClient> = { title: "Last call", cell: (one) => (one.lastCallTime === undefined ? "" : time(one.lastCallTime)) };
@@ -60,11 +60,11 @@ const LAST: TableColumn<ConnectedClient> = { title: "Last call", cell: (one) => 
 export function SubscriptionClients({ name }: { name: string }) {
   return (
     <Connected
-      title="Who is connected"
-      note="open streams, and who pulled in the last minute"
+      title="Connected clients"
+      note="open streams, and pulls in the last minute"
       method="Admin.ListSubscriptionClients"
       request={{ subscription: name }}
-      nobody="Nobody has a stream open, and nobody pulled in the last minute."
+      nobody="No clients: no open streams, and no pulls in the last minute."
       columns={[
         { title: "Kind", cell: (one) => <Badge tone={one.kind === "STREAM" ? "good" : "calm"}>{one.kind.toLowerCase()}</Badge> },
         { title: "Outstanding", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingMessages, one.maxOutstandingMessages, count) },
@@ -79,11 +79,11 @@ export function SubscriptionClients({ name }: { name: string }) {
 export function TopicPublishers({ name }: { name: string }) {
   return (
     <Connected
-      title="Who publishes"
-      note="in the last minute"
+      title="Publishers"
+      note="clients that published in the last minute"
       method="Admin.ListTopicPublishers"
       request={{ topic: name }}
-      nobody="Nobody published in the last minute."
+      nobody="No clients published in the last minute."
       columns={[...WHO, LAST]}
     />
   );
@@ -99,13 +99,13 @@ function Connected({ title, note, method, request, nobody, columns }: { title: s
       {found.isError && <Problem error={found.error} />}
       {unknown.map((one) => (
         <p key={one} className="note warn">
-          Not known: {one}
+          Unknown: {one}
         </p>
       ))}
-      {found.data?.addressesHidden === true && <p className="note">Addresses and principals are for who has syncpoint.server.get on the server.</p>}
+      {found.data?.addressesHidden === true && <p className="note">Viewing addresses and principals requires the permission syncpoint.server.get on the server.</p>}
       {found.isSuccess && rows.length === 0 && unknown.length === 0 && <Empty>{nobody}</Empty>}
       <Table label={title} rows={rows} rowKey={(one) => JSON.stringify([one.kind, one.process, one.peer, one.clientId, one.connectTime, rows.indexOf(one)])} columns={columns} />
-      {num(found.data?.more) > 0 && <p className="note">{plural(num(found.data?.more), "further one is", "further ones are")} not shown.</p>}
+      {num(found.data?.more) > 0 && <p className="note">{plural(num(found.data?.more), "more client is", "more clients are")} not shown.</p>}
     </Card>
   );
 }

@@ -26,9 +26,9 @@ export function CopyAs({ cli, method, request }: { cli: string; method: string; 
         Copy as…
       </button>
       {open && (
-        <Dialog title="The same from elsewhere" onClose={() => setOpen(false)}>
+        <Dialog title="Copy as" onClose={() => setOpen(false)}>
           <Tabs tabs={KINDS} current={kind} onChange={setKind} />
-          <pre className="code" tabIndex={0} aria-label="The command">
+          <pre className="code" tabIndex={0} aria-label="Command">
             {make()}
           </pre>
           <footer>

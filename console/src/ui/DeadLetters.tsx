@@ -41,23 +41,23 @@ export function DeadLetters({ name, config }: { name: string; config: Subscripti
 function Destination({ topic, attempts }: { topic: string; attempts: number }) {
   const found = useQuery(callQuery<{ subscriptions?: string[] }>("Publisher.ListTopicSubscriptions", { topic, pageSize: 20 }));
   return (
-    <Card title="Where its dead letters go">
+    <Card title="Dead-letter topic">
       <p>
-        What it does not acknowledge in {attempts} attempts is published to{" "}
+        Messages not acknowledged after {attempts} delivery attempts are published to{" "}
         <Link to="/p/$project/topics/$topic" params={{ project: projectOf(topic), topic: idOf(topic) }}>
           {idOf(topic)}
         </Link>
         .{" "}
         {(found.data?.subscriptions ?? []).map((one) => (
           <Fragment key={one}>
-            Its letters wait in{" "}
+            Find them in the subscription{" "}
             <Link to="/p/$project/subscriptions/$subscription" params={{ project: projectOf(one), subscription: idOf(one) }} search={{ tab: "letters" }}>
               {idOf(one)}
             </Link>
             .{" "}
           </Fragment>
         ))}
-        {found.isSuccess && (found.data.subscriptions ?? []).length === 0 && "That topic has no subscription: letters are lost unless it has retention."}
+        {found.isSuccess && (found.data.subscriptions ?? []).length === 0 && "That topic has no subscription, so dead letters are lost unless it has a retention. Create a subscription to it."}
       </p>
     </Card>
   );
@@ -72,17 +72,18 @@ function Waiting({ name }: { name: string }) {
   const [open, setOpen] = useState<string | null>(null);
   const [redriving, setRedriving] = useState(false);
   const found = useInfiniteQuery({ ...lettersQuery(name, selection), enabled: allowed });
-  const letters = found.data?.pages.flatMap((page) => page.letters ?? []) ?? [];
+  const messages = found.data?.pages.flatMap((page) => page.letters ?? []) ?? [];
+  const letters = messages.filter((one) => one.source !== undefined || one.reason !== undefined);
   if (!allowed)
     return (
       <Card title="Dead letters">
-        <Empty>To read them takes the permission syncpoint.subscriptions.read.</Empty>
+        <Empty>Viewing dead letters requires the permission syncpoint.subscriptions.read.</Empty>
       </Card>
     );
   return (
     <Card
       title="Dead letters in this subscription"
-      note="looking consumes nothing"
+      note="viewing does not consume messages"
       flush
       actions={
         <>
@@ -104,18 +105,18 @@ function Waiting({ name }: { name: string }) {
       >
         <Field label="Reason">{(id) => <input id={id} size={22} value={reason} onChange={(event) => setReason(event.target.value)} />}</Field>
         <Field label="Rule filter (SQL)">{(id) => <input id={id} size={26} placeholder="region = 'eu'" value={filter} onChange={(event) => setFilter(event.target.value)} />}</Field>
-        <button type="submit">Look</button>
+        <button type="submit">Search</button>
       </form>
       {found.isPending && <Loading />}
       {found.isError && <Problem error={found.error} />}
-      {found.isSuccess && letters.length === 0 && !found.hasNextPage && <Empty>No dead letters wait here.</Empty>}
+      {found.isSuccess && letters.length === 0 && <Empty>{found.hasNextPage ? `No dead letters among the first ${plural(messages.length, "message")}.` : "No dead letters in this subscription."}</Empty>}
       {letters.length > 0 && (
         <div className="scroll" tabIndex={0} role="group" aria-label="Dead letters">
           <table className="messages">
             <thead>
               <tr>
-                <th>Letter since</th>
-                <th>From</th>
+                <th>Dead-lettered</th>
+                <th>Subscription</th>
                 <th>Reason</th>
                 <th>Description</th>
                 <th className="right">Attempts</th>
@@ -145,8 +146,8 @@ function Waiting({ name }: { name: string }) {
                           <MessageView
                             message={one.message}
                             more={[
-                              ["Originally", `${one.originalMessageId ?? ""}, ${time(one.originalPublishTime)}`],
-                              ["From", one.source ?? ""],
+                              ["Original message", `${one.originalMessageId ?? ""}, ${time(one.originalPublishTime)}`],
+                              ["Dead-lettered by", one.source ?? ""],
                             ]}
                           />
                         </td>
@@ -162,7 +163,7 @@ function Waiting({ name }: { name: string }) {
       {found.hasNextPage && (
         <p className="more">
           <button type="button" onClick={() => void found.fetchNextPage()}>
-            More after {count(letters.length)}
+            More after {count(messages.length)}
           </button>
         </p>
       )}
@@ -204,8 +205,8 @@ function Redrive({ name, selection, sources, onClose, onDone }: { name: string; 
     } while (pageToken !== "");
     onDone();
     setFinished(true);
-    setSaid([`${plural(redriven, "letter")} published again.`, ...failures.slice(0, 20)]);
-    if (failures.length > 0) throw new Error(`${plural(failures.length, "letter")} could not be published: ${failures[0] ?? ""}`);
+    setSaid([`${plural(redriven, "dead letter")} published again.`, ...failures.slice(0, 20)]);
+    if (failures.length > 0) throw new Error(`${plural(failures.length, "dead letter")} could not be published: ${failures[0] ?? ""}`);
   };
   const cli = [`syncpoint dead-letters redrive --letters ${shell(idOf(name))} --project ${shell(projectOf(name))}`];
   if (source !== "") cli.push(`--subscription ${shell(idOf(source))}`);
@@ -215,14 +216,14 @@ function Redrive({ name, selection, sources, onClose, onDone }: { name: string; 
   const amount = dry.data?.letters?.length ?? 0;
   return (
     <Confirm
-      title="Publish dead letters again"
-      text="Each is published where it came from and then acknowledged here. All subscriptions of that topic get it."
+      title="Redrive dead letters"
+      text="Publishes each dead letter to its original topic again, then acknowledges it here. All subscriptions of that topic receive it."
       action="Redrive"
       disabled={!ready || amount === 0 || finished}
       onClose={onClose}
       run={run}
     >
-      <Field label="Letters that came from">
+      <Field label="From subscription">
         {(id) => (
           <select id={id} value={source} onChange={(event) => setSource(event.target.value)}>
             <option value="">any subscription</option>
@@ -234,15 +235,15 @@ function Redrive({ name, selection, sources, onClose, onDone }: { name: string; 
           </select>
         )}
       </Field>
-      <Field label="To the topic" hint="Empty: the topic of that subscription">
+      <Field label="To topic" hint="Empty: the topic of that subscription">
         {(id) => <input id={id} placeholder="projects/P/topics/T" value={topic} onChange={(event) => setTopic(event.target.value)} />}
       </Field>
-      {!ready && <p className="note">Choose a subscription, or say where to.</p>}
+      {!ready && <p className="note">Choose a subscription or enter a topic.</p>}
       {dry.isError && <Problem error={dry.error} />}
       {dry.isSuccess && !finished && (
         <p className="note" role="status">
-          {plural(amount, "letter")}
-          {dry.data.nextPageToken ? " and more" : ""} would go to {idOf(dry.data.topic ?? "")}. Nothing has happened yet.
+          {plural(amount, "dead letter")}
+          {dry.data.nextPageToken ? " or more" : ""} would be published to {idOf(dry.data.topic ?? "")}. Nothing has been changed yet.
         </p>
       )}
       {said.map((one) => (

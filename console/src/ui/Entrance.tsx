@@ -10,7 +10,7 @@ import { Loading, Problem } from "./parts";
 export function Entrance({ children }: { children: ReactNode }) {
   const about = useQuery({ queryKey: ["about"], queryFn: loadAbout, staleTime: Number.POSITIVE_INFINITY, gcTime: Number.POSITIVE_INFINITY });
   const signedIn = useSyncExternalStore(onToken, hasToken);
-  if (about.isPending) return <Loading what="Asking the server" />;
+  if (about.isPending) return <Loading what="Connecting to the server" />;
   if (about.isError) return <Problem error={about.error} what="The server does not answer" />;
   if (about.data.identifies && !signedIn) return <SignIn />;
   return <AboutContext value={about.data}>{children}</AboutContext>;
@@ -22,7 +22,7 @@ function SignIn() {
   return (
     <main className="sign-in">
       <h1>Syncpoint</h1>
-      <p>This server wants to know who you are.</p>
+      <p>This server requires a token.</p>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -33,10 +33,10 @@ function SignIn() {
         <label htmlFor="token">Token</label>
         <textarea id="token" rows={5} value={text} spellCheck={false} autoComplete="off" onChange={(event) => setText(event.target.value)} />
         <p className="hint">
-          An access token of your identity provider, or the output of <code>syncpoint iam token --credentials FILE</code>. It stays in the memory of this
-          page: it is gone with the page, and is written nowhere.
+          An access token of your identity provider, or the output of <code>syncpoint iam token --credentials FILE</code>. It is kept in this
+          page's memory only, and is gone when you close or reload the page.
         </p>
-        {error !== null && <Problem error={error} what="The token is not believed" />}
+        {error !== null && <Problem error={error} what="The token was rejected" />}
         <button type="submit" className="primary" disabled={text.trim() === ""}>
           Sign in
         </button>

@@ -22,7 +22,7 @@ export function MessageBrowser({ kind, name, topic, search, onSearch }: { kind: 
     return (
       <Card title="Messages">
         <Empty>
-          Payloads are hidden from you: to read them takes the permission {permission} on {name}, which for instance the role roles/syncpoint.logReader has.
+          Viewing messages requires the permission {permission} on {name}, which for example roles/syncpoint.logReader includes.
         </Empty>
       </Card>
     );
@@ -59,7 +59,7 @@ function Browser({ kind, name, topic, search, onSearch }: { kind: "topic" | "sub
   return (
     <Card
       title="Messages"
-      note={kind === "topic" ? "as they are stored; looking consumes nothing" : "not acknowledged, also those that are out; looking consumes nothing"}
+      note={kind === "topic" ? "as stored; viewing does not consume messages" : "unacknowledged, including outstanding; viewing does not consume messages"}
       flush
       actions={
         <>
@@ -82,12 +82,12 @@ function Browser({ kind, name, topic, search, onSearch }: { kind: "topic" | "sub
         {kind === "topic" && <Field label="From offset">{(id) => <input id={id} size={8} inputMode="numeric" value={draft.offset ?? ""} onChange={set("offset")} />}</Field>}
         <Field label="Ordering key">{(id) => <input id={id} size={12} value={draft.key ?? ""} onChange={set("key")} />}</Field>
         <Field label="Attributes">{(id) => <input id={id} size={28} placeholder={'attributes.region = "eu"'} value={draft.filter ?? ""} onChange={set("filter")} />}</Field>
-        {kind === "topic" && <Field label="Message id">{(id) => <input id={id} size={18} value={draft.id ?? ""} onChange={set("id")} />}</Field>}
+        {kind === "topic" && <Field label="Message ID">{(id) => <input id={id} size={18} value={draft.id ?? ""} onChange={set("id")} />}</Field>}
         <button type="submit" className="primary">
-          Look
+          Search
         </button>
       </form>
-      {bad && <Problem error={`"${search.since ?? ""}" is no time: write -10m, -2h, or 2026-11-21T03:00:00Z.`} what="Published since" />}
+      {bad && <Problem error={`"${search.since ?? ""}" is not a time. Write -10m, -2h, or 2026-11-21T03:00:00Z.`} what="Published since" />}
       {found.isError && <Problem error={found.error} />}
       {unknown.map((one) => (
         <p key={one} className="note warn">
@@ -96,7 +96,7 @@ function Browser({ kind, name, topic, search, onSearch }: { kind: "topic" | "sub
       ))}
       {found.isPending && !bad && !found.isError && <Loading />}
       {messages.length > 0 && <MessageTable messages={messages} masked={masked} open={open} onOpen={setOpen} topic={topic} />}
-      {found.isSuccess && messages.length === 0 && !found.hasNextPage && <Empty>No message is stored here that fits.</Empty>}
+      {found.isSuccess && messages.length === 0 && !found.hasNextPage && <Empty>No matching messages are stored.</Empty>}
       {found.hasNextPage && (
         <p className="more">
           <button type="button" disabled={found.isFetchingNextPage} onClick={() => void found.fetchNextPage()}>
@@ -144,7 +144,7 @@ function MessageTable({ messages, masked, open, onOpen, topic }: { messages: Pee
                   <tr className="opened">
                     <td colSpan={6}>
                       {masked ? (
-                        <Empty>Payloads are hidden.</Empty>
+                        <Empty>Payloads are hidden. Choose Show payloads above.</Empty>
                       ) : (
                         <MessageView
                           message={one.message}

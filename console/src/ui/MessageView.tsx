@@ -24,7 +24,7 @@ export function MessageView({ message, more = [], topic }: { message: PubsubMess
       <div>
         <Facts
           rows={[
-            ["Message id", <span key="id">{message.messageId} <CopyButton text={message.messageId ?? ""} /></span>],
+            ["Message ID", <span key="id">{message.messageId} <CopyButton text={message.messageId ?? ""} /></span>],
             ["Published", time(message.publishTime)],
             ["Ordering key", message.orderingKey ?? <span className="muted">none</span>],
             ["Size", bytes(sizeOf(message.data))],
@@ -58,13 +58,13 @@ function Payload({ message }: { message: PubsubMessage }) {
   const revision = message.attributes?.[REVISION];
   const binary = schema !== undefined && revision !== undefined && message.attributes?.[ENCODING] === "BINARY";
   const forms: [Form, string][] = [];
-  if (binary) forms.push(["schema", `By schema ${idOf(schema)}`]);
+  if (binary) forms.push(["schema", `Decoded (${idOf(schema)})`]);
   if (json !== null) forms.push(["json", "JSON"]);
   if (text !== null) forms.push(["text", "Text"]);
   forms.push(["hex", "Bytes"]);
   const [chosen, setChosen] = useState<Form | null>(null);
   const form = forms.find(([key]) => key === chosen)?.[0] ?? (forms[0] as [Form, string])[0];
-  if (data.length === 0) return <p className="empty">No data, attributes only.</p>;
+  if (data.length === 0) return <p className="empty">No data; this message has attributes only.</p>;
   const shown = form === "json" ? json : form === "text" ? text : hexOf(data);
   return (
     <div className="payload">
@@ -103,7 +103,7 @@ function ReceiptView({ topic, messageId }: { topic: string; messageId: string })
   if (!asked)
     return (
       <button type="button" onClick={() => setAsked(true)}>
-        Which disks hold it?
+        Check disk copies
       </button>
     );
   if (found.isPending) return <Loading what="Reading every copy" />;
@@ -111,7 +111,7 @@ function ReceiptView({ topic, messageId }: { topic: string; messageId: string })
   return (
     <table className="attributes">
       <caption>
-        {found.data.suffices ? <Badge tone="good">safe</Badge> : <Badge tone="warn">not on enough disks</Badge>} Copies, each read and checked just now
+        {found.data.suffices ? <Badge tone="good">safe</Badge> : <Badge tone="warn">not on enough disks</Badge>} Copies, each read and verified just now
       </caption>
       <tbody>
         {(found.data.copies ?? []).map((one) => (

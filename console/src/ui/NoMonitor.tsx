@@ -1,4 +1,4 @@
-// What is said where nobody watches over the server, or where the one that does is not asked with success.
+// What pages show where no monitor runs, or where it cannot be reached.
 
 import { ApiError } from "../api/client";
 import { Card, Problem } from "./parts";
@@ -6,9 +6,9 @@ import { Card, Problem } from "./parts";
 export function NoMonitor({ error }: { error: unknown }) {
   if (!(error instanceof ApiError) || error.code !== "FAILED_PRECONDITION") return <Problem error={error} />;
   return (
-    <Card title="Nobody watches over this server">
+    <Card title="No monitor is running">
       <p>{error.message}</p>
-      <p className="muted">A single server watches over itself; of a cluster one process does, which reads the metrics of all others, keeps two weeks of them, and notifies who is on call.</p>
+      <p className="muted">A single server monitors itself. In a cluster, one process reads the metrics of all others, keeps them for two weeks, and notifies the people on call.</p>
     </Card>
   );
 }
@@ -23,7 +23,7 @@ export function Runbook({ link }: { link: string | undefined }) {
       </a>
     );
   return (
-    <span className="muted" title="Set `runbooks` in the monitor's file, and this is a link">
+    <span className="muted" title="To turn this into a link, set `runbooks` in the monitor's file">
       Runbook: <code>{link}</code>
     </span>
   );

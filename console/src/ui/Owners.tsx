@@ -47,7 +47,7 @@ export function Owners({ chains }: { chains: Chain[] }) {
   return (
     <Card
       title="Owners over time"
-      note="each claim of a chain has a higher epoch"
+      note="each new owner raises the chain's epoch"
       actions={
         <>
           <div className="segments" role="group" aria-label="Time">
@@ -63,10 +63,10 @@ export function Owners({ chains }: { chains: Chain[] }) {
     >
       {noMonitor && <Empty>{(found.error as ApiError).message}</Empty>}
       {found.error !== null && !noMonitor && <Problem error={found.error} />}
-      {found.data !== undefined && changes.length === 0 && <Empty>No change of owners is known yet.</Empty>}
+      {found.data !== undefined && changes.length === 0 && <Empty>No ownership changes recorded yet.</Empty>}
       {numbers.length > 0 && (
         <>
-          <div className="owners" role="img" aria-label={`Owners of ${numbers.length} chains over the last ${range}; the list below says the same`}>
+          <div className="owners" role="img" aria-label={`Owners of ${numbers.length} chains over the last ${range}; the list below has the same data`}>
             {numbers.map((number) => (
               <div key={number} className="owners-row">
                 <span className="owners-name" title={named(number)}>
@@ -82,7 +82,7 @@ export function Owners({ chains }: { chains: Chain[] }) {
                       key={`${held.from} ${held.epoch} ${held.owner}`}
                       className={held.owner === "" ? "nobody" : `swatch-${(owners.indexOf(held.owner) % TONES) + 1}`}
                       style={{ left: `${((held.from - begin) / (end - begin)) * 100}%`, width: `${((held.until - held.from) / (end - begin)) * 100}%` }}
-                      title={`${held.owner || "nobody"}, epoch ${held.epoch}, for ${duration(held.until - held.from)}`}
+                      title={`${held.owner || "no owner"}, epoch ${held.epoch}, for ${duration(held.until - held.from)}`}
                     />
                   ))}
                 </span>
@@ -106,26 +106,26 @@ export function Owners({ chains }: { chains: Chain[] }) {
             {changes.some((one) => !one.owner) && (
               <span>
                 <i className="swatch nobody" aria-hidden="true" />
-                nobody
+                no owner
               </span>
             )}
           </p>
           <details>
             <summary>
-              {count(within.length)} {within.length === 1 ? "change" : "changes"} in this time
+              {count(within.length)} {within.length === 1 ? "change" : "changes"} in this time range
             </summary>
             <ol className="story">
               {within.slice(0, LISTED).map((one) => (
                 <li key={`${one.time} ${one.chain ?? 0} ${one.epoch ?? 0}`}>
                   <time className="muted">{time(one.time)}</time>{" "}
                   <span>
-                    {named(one.chain ?? 0)}: {one.owner ? `${one.owner}, epoch ${count(one.epoch)}` : "nobody"}
-                    {one.late && <span className="muted"> (found then; it happened while nobody watched)</span>}
+                    {named(one.chain ?? 0)}: {one.owner ? `${one.owner}, epoch ${count(one.epoch)}` : "no owner"}
+                    {one.late && <span className="muted"> (recorded then; it happened earlier, while no monitor was running)</span>}
                   </span>
                 </li>
               ))}
             </ol>
-            {within.length > LISTED && <p className="muted">and {within.length - LISTED} older ones</p>}
+            {within.length > LISTED && <p className="muted">and {within.length - LISTED} older changes</p>}
           </details>
         </>
       )}

@@ -104,7 +104,7 @@ export function Palette({ project, onClose }: { project: string | null; onClose:
             <span className="muted">{one.kind}</span>
           </li>
         ))}
-        {found.length === 0 && <li className="empty" role="option" aria-selected="false">Nothing is called so.</li>}
+        {found.length === 0 && <li className="empty" role="option" aria-selected="false">No matches.</li>}
       </ul>
     </Dialog>
   );

@@ -24,7 +24,7 @@ export function Publish({ topic }: { topic: string }) {
   if (key !== "") cli.push(`--ordering-key ${shell(key)}`);
   for (const [name, value] of named) cli.push(`--attribute ${shell(`${name}=${value}`)}`);
   return (
-    <Card title="Publish a message" note="all subscriptions of the topic get it">
+    <Card title="Publish a message" note="all subscriptions of this topic receive it">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -37,7 +37,7 @@ export function Publish({ topic }: { topic: string }) {
         {sent.isError && <Problem error={sent.error} />}
         {sent.isSuccess && (
           <p className="note good" role="status">
-            Stored as message {sent.data.messageIds?.[0]} <CopyButton text={sent.data.messageIds?.[0] ?? ""} />
+            Published as message {sent.data.messageIds?.[0]} <CopyButton text={sent.data.messageIds?.[0] ?? ""} />
           </p>
         )}
         <footer className="form-foot">

@@ -20,7 +20,7 @@ export function Pull({ subscription }: { subscription: string }) {
     mutationFn: () => call<{ receivedMessages?: ReceivedMessage[] }>("Subscriber.Pull", request),
     onSuccess: (found) => {
       setMessages((before) => [...(found.receivedMessages ?? []), ...before]);
-      setDone((found.receivedMessages ?? []).length === 0 ? "Nothing was there to be handed out." : "");
+      setDone((found.receivedMessages ?? []).length === 0 ? "No messages available." : "");
     },
   });
   const settled = useMutation({
@@ -31,14 +31,14 @@ export function Pull({ subscription }: { subscription: string }) {
     },
     onSuccess: ({ ackIds, ack }) => {
       setMessages((before) => before.filter((one) => !ackIds.includes(one.ackId)));
-      setDone(`${plural(ackIds.length, "message")} ${ack ? "acknowledged" : "given back"}.`);
+      setDone(`${plural(ackIds.length, "message")} ${ack ? "acknowledged" : "returned"}.`);
     },
   });
   const all = messages.map((one) => one.ackId);
   return (
     <Card
       title="Pull"
-      note="what is pulled here is out until its ack deadline: other subscribers do not get it meanwhile"
+      note="pulled messages are withheld from other subscribers until their ack deadline"
       actions={<CopyAs cli={`syncpoint subscriptions pull ${shell(idOf(subscription))} --project ${shell(projectOf(subscription))} --limit ${most}`} method="Subscriber.Pull" request={request} />}
     >
       <form
@@ -48,7 +48,7 @@ export function Pull({ subscription }: { subscription: string }) {
           pulled.mutate();
         }}
       >
-        <Field label="At most">{(id) => <input id={id} type="number" min="1" max="100" value={most} onChange={(event) => setMost(event.target.value)} />}</Field>
+        <Field label="Maximum messages">{(id) => <input id={id} type="number" min="1" max="100" value={most} onChange={(event) => setMost(event.target.value)} />}</Field>
         <button type="submit" className="primary" disabled={pulled.isPending}>
           Pull
         </button>
@@ -58,7 +58,7 @@ export function Pull({ subscription }: { subscription: string }) {
               Acknowledge all
             </button>
             <button type="button" onClick={() => settled.mutate({ ackIds: all, ack: false })}>
-              Give all back
+              Return all
             </button>
           </>
         )}
@@ -70,7 +70,7 @@ export function Pull({ subscription }: { subscription: string }) {
           {done}
         </p>
       )}
-      {messages.length === 0 && done === "" && <Empty>Nothing pulled yet. To look without taking anything, see Messages.</Empty>}
+      {messages.length === 0 && done === "" && <Empty>No messages pulled yet. To view messages without pulling them, open Messages.</Empty>}
       {messages.map((one) => (
         <details key={one.ackId} className="received" open={messages.length === 1}>
           <summary>
@@ -83,7 +83,7 @@ export function Pull({ subscription }: { subscription: string }) {
               Acknowledge
             </button>
             <button type="button" onClick={() => settled.mutate({ ackIds: [one.ackId], ack: false })}>
-              Give back
+              Return
             </button>
           </p>
         </details>

@@ -13,8 +13,8 @@ import { Confirm, CopyButton, Loading, Page, Problem, Tabs } from "./parts";
 type Kind = "topic" | "subscription";
 
 const DELETE: Record<Kind, { method: string; text: string }> = {
-  topic: { method: "Publisher.DeleteTopic", text: "Its subscriptions keep what they have not acknowledged, and get nothing new. Who publishes to it is refused." },
-  subscription: { method: "Subscriber.DeleteSubscription", text: "What it has not acknowledged is gone with it." },
+  topic: { method: "Publisher.DeleteTopic", text: "Its subscriptions keep their unacknowledged messages and receive nothing new. Publishing to this topic fails." },
+  subscription: { method: "Subscriber.DeleteSubscription", text: "Its unacknowledged messages are deleted with it." },
 };
 
 interface Tabbed<T extends string> {

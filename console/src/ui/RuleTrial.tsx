@@ -31,25 +31,25 @@ export function RuleTrial({ name }: { name: string }) {
   if (data !== "") cli.push(`--data ${shell(data)}`);
   const blamed = wrongOf(tried.error, "rule", "rule.sql", "filter", "rule.action") !== undefined;
   return (
-    <Card title="Try a message" note="what the rules would make of it; nothing is published" actions={<CopyAs cli={cli.join(" ")} method="Admin.TestRule" request={request} />}>
+    <Card title="Test a message" note="shows what the rules would do; nothing is published" actions={<CopyAs cli={cli.join(" ")} method="Admin.TestRule" request={request} />}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
           tried.mutate();
         }}
       >
-        <Pairs legend="Its attributes" of="tried attribute" pairs={attributes} onChange={setAttributes} />
-        <Field label="Its data" hint="Rules that are kept see attributes alone; one that is tried may name body.FIELD.">
+        <Pairs legend="Attributes" of="tried attribute" pairs={attributes} onChange={setAttributes} />
+        <Field label="Data" hint="Saved rules can use attributes only; a rule tested here can also use body.FIELD.">
           {(id) => <textarea id={id} rows={2} className="mono" spellCheck={false} value={data} onChange={(event) => setData(event.target.value)} />}
         </Field>
         <label className="check">
-          <input type="checkbox" checked={own} onChange={(event) => setOwn(event.target.checked)} /> Try another rule instead of those of the subscription
+          <input type="checkbox" checked={own} onChange={(event) => setOwn(event.target.checked)} /> Test another rule instead of the subscription's rules
         </label>
         {own && <RuleFields draft={draft} error={tried.error} onChange={setDraft} />}
         {tried.isError && !(own && blamed) && <Problem error={tried.error} />}
         <footer className="form-foot">
           <button type="submit" className="primary" disabled={tried.isPending}>
-            Try
+            Test
           </button>
         </footer>
       </form>
@@ -65,10 +65,10 @@ function Outcome({ trial }: { trial: Trial }) {
   return (
     <>
       <p className={trial.selected ? "note good" : "note"} role="status">
-        {trial.selected ? `Selected: a subscriber would get ${plural(copies.length, "copy", "copies")}.` : "Not selected."}
+        {trial.selected ? `Selected: a subscriber would receive ${plural(copies.length, "copy", "copies")}.` : "Not selected."}
       </p>
       <Table
-        label="What decided"
+        label="Evaluation"
         rows={(trial.parts ?? []).map((part, at) => ({ ...part, at }))}
         rowKey={(one) => String(one.at)}
         columns={[

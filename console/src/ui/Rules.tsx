@@ -37,7 +37,7 @@ export function Rules({ name }: { name: string }) {
     <>
       <Card
         title="Rules"
-        note="all rules without an action make one copy together, each with an action one of its own"
+        note="rules without an action share one copy of a message; each rule with an action makes its own copy"
         flush
         actions={
           <>
@@ -52,7 +52,7 @@ export function Rules({ name }: { name: string }) {
       >
         {found.isPending && <Loading />}
         {found.isError && <Problem error={found.error} />}
-        {found.isSuccess && rules.length === 0 && <Empty>Without a rule it gets nothing.{may && " Create one; 1=1 selects every message."}</Empty>}
+        {found.isSuccess && rules.length === 0 && <Empty>Without rules, the subscription receives nothing.{may && " Create a rule; the filter 1=1 selects every message."}</Empty>}
         <Table
           label="Rules"
           rows={rules}
@@ -90,7 +90,7 @@ export function Rules({ name }: { name: string }) {
 function Scope({ all, onChange }: { all: boolean; onChange: (all: boolean) => void }) {
   return (
     <label className="check">
-      <input type="checkbox" checked={all} onChange={(event) => onChange(event.target.checked)} /> Also for what is stored and not acknowledged, not only for what is published from now on
+      <input type="checkbox" checked={all} onChange={(event) => onChange(event.target.checked)} /> Apply to stored, unacknowledged messages too, not only to new ones
     </label>
   );
 }
@@ -101,12 +101,12 @@ export function RuleFields({ draft, error, onChange }: { draft: RuleDraft; error
   return (
     <>
       {!equal && (
-        <Field label="Filter (SQL)" hint="Such as region = 'eu' AND total > @limit" wrong={wrongOf(error, "rule.sql", "filter") ?? wholeOf(error)}>
+        <Field label="Filter (SQL)" hint="For example: region = 'eu' AND total > @limit" wrong={wrongOf(error, "rule.sql", "filter") ?? wholeOf(error)}>
           {(id) => <textarea id={id} rows={2} className="mono" spellCheck={false} value={draft.sql} onChange={(event) => onChange({ ...draft, sql: event.target.value })} />}
         </Field>
       )}
-      <Pairs legend="Or properties that must be equal" of="property" pairs={draft.correlation} onChange={(correlation) => onChange({ ...draft, correlation })} />
-      <Field label="Action" hint="Such as SET replicated = 1; REMOVE draft" wrong={wrongOf(error, "rule.action")}>
+      <Pairs legend="Or properties that must match exactly" of="property" pairs={draft.correlation} onChange={(correlation) => onChange({ ...draft, correlation })} />
+      <Field label="Action" hint="For example: SET replicated = 1; REMOVE draft" wrong={wrongOf(error, "rule.action")}>
         {(id) => <input id={id} className="mono" spellCheck={false} value={draft.action} onChange={(event) => onChange({ ...draft, action: event.target.value })} />}
       </Field>
       <Pairs legend="Parameters (@name)" of="parameter" pairs={draft.parameters} onChange={(parameters) => onChange({ ...draft, parameters })} />
@@ -164,7 +164,7 @@ function DeleteRule({ name, rule, last, where, onClose, onDone }: { name: string
   return (
     <Confirm
       title={`Delete the rule ${rule}?`}
-      text={last ? "It is the last one: without a rule the subscription gets nothing." : "What only this rule selects is not delivered any more."}
+      text={last ? "This is the last rule: without rules, the subscription receives nothing." : "Messages that only this rule selects are no longer delivered."}
       action="Delete rule"
       dangerous
       onClose={onClose}

@@ -48,7 +48,7 @@ function ToTime({ name }: { name: string }) {
   const iso = asIso(local);
   const request = { subscription: name, time: iso ?? "" };
   return (
-    <Card title="Seek to a time" note="what was published before it counts as acknowledged, what came after it as not">
+    <Card title="Seek to a time" note="messages published before this time count as acknowledged, later ones as unacknowledged">
       <form
         className="filters bare"
         onSubmit={(event) => {
@@ -56,7 +56,7 @@ function ToTime({ name }: { name: string }) {
           setAsking(true);
         }}
       >
-        <Field label="Time (your zone)">{(id) => <input id={id} type="datetime-local" step="1" value={local} onChange={(event) => setLocal(event.target.value)} />}</Field>
+        <Field label="Time (your time zone)">{(id) => <input id={id} type="datetime-local" step="1" value={local} onChange={(event) => setLocal(event.target.value)} />}</Field>
         {AGO.map(([title, seconds]) => (
           <button key={title} type="button" onClick={() => setLocal(asLocal(new Date(Date.now() - seconds * 1000)))}>
             {title}
@@ -96,7 +96,7 @@ function AskSeek({ title, request, cli, onClose }: { title: string; request: Rec
 function ComesBack({ request }: { request: Record<string, string> }) {
   const preview = useQuery({ ...callQuery<SeekPreview>("Admin.PreviewSeek", request), staleTime: 0, gcTime: 0 });
   if (preview.isPending) return <p role="status">Counting …</p>;
-  if (preview.isError) return <Problem error={preview.error} what="What comes back cannot be counted" />;
+  if (preview.isError) return <Problem error={preview.error} what="The effect cannot be counted" />;
   const unknown = preview.data.unknown ?? [];
   const least = unknown.length > 0 ? "at least " : "";
   const waiting = num(preview.data.backlogMessages);
@@ -106,18 +106,18 @@ function ComesBack({ request }: { request: Record<string, string> }) {
     <ul className="preview" role="status">
       <li>
         {least}
-        <b>{plural(back, "message")}</b> that {back === 1 ? "is" : "are"} acknowledged now {back === 1 ? "comes" : "come"} back, as far as they are kept.
+        <b>{plural(back, "acknowledged message")}</b> will be redelivered, if still retained.
       </li>
       <li>
         {least}
-        <b>{plural(gone, "message")}</b> of {plural(waiting, "message")} not acknowledged now will count as acknowledged.
+        <b>{plural(gone, "message")}</b> of {plural(waiting, "unacknowledged message")} will count as acknowledged.
       </li>
       <li>
-        Afterwards {least}
-        <b>{plural(waiting + back - gone, "message")}</b> {waiting + back - gone === 1 ? "waits" : "wait"}, with those that a filter leaves out.
+        Backlog afterwards: {least}
+        <b>{plural(waiting + back - gone, "message")}</b>, including those that a filter excludes.
       </li>
       {unknown.map((one) => (
-        <li key={one}>Not known: {one}</li>
+        <li key={one}>Unknown: {one}</li>
       ))}
     </ul>
   );
@@ -132,7 +132,7 @@ function Snapshots({ name, topic }: { name: string; topic: string }) {
   const names = useQuery({ ...callQuery<{ snapshots?: string[] }>("Publisher.ListTopicSnapshots", { topic, pageSize: 100 }), enabled: !deleted });
   const request: Fields = { name: `projects/${project}/snapshots/${id}`, subscription: name };
   return (
-    <Card title="Snapshots of its topic" note="what a subscription had not acknowledged at one moment, kept to seek back to">
+    <Card title="Snapshots of this topic" note="a subscription's acknowledgement state at one moment, to seek back to">
       <form
         className="filters bare"
         onSubmit={(event) => {
@@ -153,13 +153,13 @@ function Snapshots({ name, topic }: { name: string; topic: string }) {
       </form>
       {error !== null && <Problem error={error} />}
       {names.isError && <Problem error={names.error} />}
-      {(names.data?.snapshots ?? []).length === 0 && <Empty>{deleted ? "Its topic is deleted." : "There are none."}</Empty>}
+      {(names.data?.snapshots ?? []).length === 0 && <Empty>{deleted ? "The topic was deleted, so it has no snapshots." : "No snapshots yet."}</Empty>}
       <ul className="plain">
         {(names.data?.snapshots ?? []).map((one) => (
           <li key={one}>
             <span>{idOf(one)}</span>
             <button type="button" onClick={() => setSeeking(one)}>
-              Seek to it…
+              Seek to snapshot…
             </button>
           </li>
         ))}

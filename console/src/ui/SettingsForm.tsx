@@ -76,7 +76,7 @@ export function SettingsForm({ title, note, settings, may, save, copy }: { title
                 )}
               </Field>
             );
-          const wrong = badSpans.includes(one.key) ? "Write a time such as 30s, 10m, 12h or 7d." : wrongOf(saved.error, one.key);
+          const wrong = badSpans.includes(one.key) ? "Write a duration such as 30s, 10m, 12h or 7d." : wrongOf(saved.error, one.key);
           return (
             <Field key={one.key} label={one.label} wrong={wrong} {...(one.hint === undefined ? {} : { hint: one.hint })}>
               {(id) => <input id={id} inputMode={one.kind === "count" ? "numeric" : "text"} placeholder={one.kind === "span" ? "none" : ""} value={String(value)} onChange={(event) => set(event.target.value)} />}

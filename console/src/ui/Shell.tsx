@@ -13,7 +13,7 @@ import { SERVER_PAGES } from "../navigation";
 import { Palette } from "./Palette";
 
 const THEMES: Record<Theme, { next: Theme; sign: string; title: string }> = {
-  system: { next: "light", sign: "◐", title: "Theme: as the system" },
+  system: { next: "light", sign: "◐", title: "Theme: system" },
   light: { next: "dark", sign: "○", title: "Theme: light" },
   dark: { next: "system", sign: "●", title: "Theme: dark" },
 };

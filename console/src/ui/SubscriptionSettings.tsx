@@ -29,19 +29,19 @@ export function SubscriptionSettings({ name, config }: { name: string; config: S
   return (
     <>
       <SettingsForm
-        title={topic.data?.queue ? "Receiving from the queue" : "Settings of the subscription"}
+        title={topic.data?.queue ? "Queue settings for receiving" : "Subscription settings"}
         may={rights.has(UPDATE)}
         settings={[
-          { key: "receiveSuspended", label: "Suspended for receiving", kind: "flag", hint: "Nothing is handed out; acknowledgements of what is out count.", value: options.receiveSuspended ?? false },
-          { key: "ackDeadlineSeconds", label: "Lock duration (seconds)", kind: "count", hint: "The ack deadline: how long a subscriber has a message to itself, 10 to 600.", value: String(config.ackDeadlineSeconds ?? 10) },
-          { key: "deadLetterTopic", label: "Dead-letter topic", kind: "text", hint: "Where messages go that are given up. Empty: they are delivered for ever.", value: letters?.deadLetterTopic ?? "" },
-          { key: "maxDeliveryAttempts", label: "Max delivery count", kind: "count", hint: "Attempts before a message is a dead letter, 5 to 100.", value: letters === undefined ? "" : String(letters.maxDeliveryAttempts ?? 5) },
-          { key: "ttl", label: "Time to live", kind: "span", hint: "How long messages live at most for this subscription. Empty: as its topic says.", value: spanOf(options.ttl) },
-          { key: "messageRetentionDuration", label: "Retention", kind: "span", hint: "How long what is not acknowledged is kept, 10m to 31d.", value: spanOf(config.messageRetentionDuration) },
-          { key: "deadLetterExpired", label: "Dead letters of what outlived its time", kind: "flag", value: options.deadLetterExpired ?? false },
-          { key: "deadLetterRuleErrors", label: "Dead letters of what a rule fails at", kind: "flag", value: options.deadLetterRuleErrors ?? false },
-          { key: "forwardTo", label: "Forward to", kind: "text", hint: "A topic or queue its messages are published to, instead of being received.", value: options.forwardTo ?? "" },
-          { key: "earlyDelivery", label: "Early delivery", kind: "flag", hint: "Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.", value: options.earlyDelivery ?? false },
+          { key: "receiveSuspended", label: "Receiving suspended", kind: "flag", hint: "Delivers nothing; acknowledgements are still accepted.", value: options.receiveSuspended ?? false },
+          { key: "ackDeadlineSeconds", label: "Ack deadline (seconds)", kind: "count", hint: "Time to acknowledge a message before it is redelivered, 10 to 600. Service Bus: lock duration.", value: String(config.ackDeadlineSeconds ?? 10) },
+          { key: "deadLetterTopic", label: "Dead-letter topic", kind: "text", hint: "Receives messages after the maximum delivery attempts. Empty: retry until they expire.", value: letters?.deadLetterTopic ?? "" },
+          { key: "maxDeliveryAttempts", label: "Max delivery attempts", kind: "count", hint: "Attempts before a message is dead-lettered, 5 to 100.", value: letters === undefined ? "" : String(letters.maxDeliveryAttempts ?? 5) },
+          { key: "ttl", label: "Time to live", kind: "span", hint: "Maximum age of messages for this subscription, such as 2h. Empty: use the topic's.", value: spanOf(options.ttl) },
+          { key: "messageRetentionDuration", label: "Retention", kind: "span", hint: "How long unacknowledged messages are kept, 10m to 31d.", value: spanOf(config.messageRetentionDuration) },
+          { key: "deadLetterExpired", label: "Dead-letter expired messages", kind: "flag", hint: "Otherwise, messages that exceed their time to live are dropped.", value: options.deadLetterExpired ?? false },
+          { key: "deadLetterRuleErrors", label: "Dead-letter on rule errors", kind: "flag", hint: "Otherwise, messages on which a rule fails are skipped.", value: options.deadLetterRuleErrors ?? false },
+          { key: "forwardTo", label: "Forward to", kind: "text", hint: "Topic or queue to publish messages to, instead of delivering them.", value: options.forwardTo ?? "" },
+          { key: "earlyDelivery", label: "Early delivery", kind: "flag", hint: "Delivers before the write completes: faster, but the publish of a delivered message may still fail.", value: options.earlyDelivery ?? false },
         ]}
         save={async (changed) => {
           await saveSubscription(config, project, changed);

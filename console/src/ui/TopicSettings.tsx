@@ -23,14 +23,14 @@ export function TopicSettings({ topic }: { topic: string }) {
   const options = found.data;
   return (
     <SettingsForm
-      title={options.queue ? "Sending to the queue" : "Settings of the topic"}
-      note={options.queue ? <Badge>queue: one subscription of the same name</Badge> : "they hold for messages published from now on"}
+      title={options.queue ? "Queue settings for sending" : "Topic settings"}
+      note={options.queue ? <Badge>queue: one subscription of the same name</Badge> : "apply to messages published from now on"}
       may={rights.has(UPDATE)}
       settings={[
-        { key: "sendSuspended", label: "Suspended for sending", kind: "flag", hint: "Publishes are refused; what is stored is delivered.", value: options.sendSuspended ?? false },
-        { key: "defaultTtl", label: "Time to live", kind: "span", hint: "How long messages live at most once published, for all subscriptions; from 1s. Empty: as long as they are kept.", value: spanOf(options.defaultTtl) },
-        { key: "duplicateDetectionWindow", label: "Duplicate detection", kind: "span", hint: "For so long a message with the same sys.MessageId is dropped: 20s to 7d. Empty: duplicates are stored.", value: spanOf(options.duplicateDetectionWindow) },
-        { key: "durabilityClass", label: "Durability class", kind: "text", hint: "Of a cluster: how new messages are stored. Empty: its default.", value: options.durabilityClass ?? "" },
+        { key: "sendSuspended", label: "Sending suspended", kind: "flag", hint: "Rejects publishes; stored messages are still delivered.", value: options.sendSuspended ?? false },
+        { key: "defaultTtl", label: "Time to live", kind: "span", hint: "Maximum age of messages for all subscriptions, from 1s. Empty: no limit within the retention.", value: spanOf(options.defaultTtl) },
+        { key: "duplicateDetectionWindow", label: "Duplicate detection", kind: "span", hint: "Drops messages with the same sys.MessageId within this window, 20s to 7d. Empty: off.", value: spanOf(options.duplicateDetectionWindow) },
+        { key: "durabilityClass", label: "Durability class", kind: "text", hint: "In a cluster: how new messages are stored. Empty: the cluster's default.", value: options.durabilityClass ?? "" },
       ]}
       save={async (changed) => {
         await call("Admin.UpdateTopicOptions", topicOptionsRequest(topic, changed));

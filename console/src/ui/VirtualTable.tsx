@@ -1,7 +1,7 @@
 // A table of any number of rows, of which those in view are drawn.
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useRef } from "react";
+import { type CSSProperties, type ReactNode, useRef } from "react";
 
 export interface Column<T> {
   key: string;
@@ -19,7 +19,7 @@ export function VirtualTable<T>({ rows, columns, rowKey, label, empty }: { rows:
   const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => box.current, estimateSize: () => ROW_PX, overscan: 8 });
   const layout = { gridTemplateColumns: columns.map((column) => column.width).join(" ") };
   return (
-    <div className="vtable" ref={box} role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0}>
+    <div className="vtable" ref={box} style={{ "--rows": Math.max(1, rows.length) } as CSSProperties} role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0}>
       <div role="rowgroup" className="vtable-head">
         <div role="row" aria-rowindex={1} style={layout}>
           {columns.map((column) => (

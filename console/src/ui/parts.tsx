@@ -72,13 +72,24 @@ export function Empty({ children }: { children: ReactNode }) {
   return <p className="empty">{children}</p>;
 }
 
+/** A page about clusters, at a server that runs alone. */
+export function OnlyInClusters({ title }: { title: string }) {
+  return (
+    <Page title={title}>
+      <Card title="Available in clusters only">
+        <p>This server runs alone. Start a cluster with <code>syncpoint cluster up --dir FOLDER</code>, and open the console of one of its proxies.</p>
+      </Card>
+    </Page>
+  );
+}
+
 export function Problem({ error, what }: { error: unknown; what?: string }) {
   const known = error instanceof ApiError ? error : null;
   return (
     <div className="problem" role="alert">
-      <strong>{what ?? known?.code ?? "Something failed"}</strong>
+      <strong>{what ?? known?.code ?? "Unexpected error"}</strong>
       <p>{error instanceof Error ? error.message : String(error)}</p>
-      {known?.permission != null && <p className="muted">It needs the permission {known.permission}.</p>}
+      {known?.permission != null && <p className="muted">Required permission: {known.permission}.</p>}
     </div>
   );
 }
