@@ -93,7 +93,7 @@ def rolled(release: dict[str, Any], expected: str, step: str = "", **changes: An
             if customers is not None:
                 customers.close()
             three.down()
-    noticed = next((at for at, said in state["history"] if "goes back" in said), None)
+    noticed = next((at for at, said in state["history"] if "rolling back" in said), None)
     there = (at for at, said in state["history"] if said.startswith("canary:") and "report version" in said)
     watched = next(there, None)
     seen = f", {noticed - watched:.0f} s after the canary was there" if noticed and watched else ""

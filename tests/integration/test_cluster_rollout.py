@@ -94,9 +94,9 @@ def test_a_good_release_gets_everywhere_whoever_drives_it(three: ThreeEnvironmen
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         assert first.stderr is not None
         for line in first.stderr:
-            if "canary: begins" in line:
+            if "canary: started" in line:
                 break
-        assert "drives a rollout of this cluster already" in rollout("resume", manifest, code=1)[1]
+        assert "already controls a rollout of this cluster" in rollout("resume", manifest, code=1)[1]
         first.kill()
     said = resumed(manifest)
     state = state_of(manifest)
@@ -117,7 +117,7 @@ def resumed(manifest: Path) -> str:
     for _ in range(60):
         command = [sys.executable, "-m", "syncpoint.programs.cli", "rollout", "resume", str(manifest)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
-        if "drives a rollout of this cluster already" not in done.stderr:
+        if "already controls a rollout of this cluster" not in done.stderr:
             assert done.returncode == 0, done.stderr
             return done.stderr
     raise AssertionError("nobody could go on")

@@ -249,7 +249,7 @@ def test_analyses_read_under_the_identity_of_the_command_line(regions: dict[str,
     given = {"endpoint_option": region.endpoint, "tls_ca": str(region.guarded.ca)}
     server = server_of(Settings(**given, credentials_option=str(kept)))
     region.grant({"projects/a": ["roles/pubsub.viewer"]})
-    with pytest.raises(SyncpointError, match=r"the account that is used there needs syncpoint\.topics\.read"):
+    with pytest.raises(SyncpointError, match=r"the account used there needs syncpoint\.topics\.read"):
         stored_topic(server, topic)
     region.grant({"projects/a": ["roles/pubsub.viewer", "roles/syncpoint.logReader"]})
     assert analysed(stored_topic(server, topic)) == [b"a", b"b"]

@@ -168,9 +168,9 @@ def test_fields_are_left_out_and_nothing_passes_that_may_hide_them(run: Any) -> 
         "reduce", data, omit=["card", "who.card", "who.at.zip"], omit_attributes=["n"], invalid={"topic": INVALID}
     )
     assert to_invalid(rows) == {
-        3: "ReductionFailed: who is no object",
+        3: "ReductionFailed: who is not an object",
         4: f"ReductionFailed: {NO_OBJECT}",
-        5: "ReductionFailed: who.at is no object",
+        5: "ReductionFailed: who.at is not an object",
         7: f"ReductionFailed: {NO_OBJECT}",
         8: f"ReductionFailed: {NO_OBJECT}",
     }
@@ -252,7 +252,7 @@ def test_fields_are_added_from_tables_that_are_read_again_when_they_change(
     (table / "two.csv").unlink()
     tables.look(3e12)
     rows = run("enrich", data, lookups=lookups[:1], invalid={"topic": INVALID})
-    assert to_invalid(rows)[2] == "EnrichmentFailed: airlines has no row for its key"
+    assert to_invalid(rows)[2] == "EnrichmentFailed: airlines has no row for the key of this message"
     frame = framed(spark, tmp_path, "enrich", data, lookups=lookups[:1], invalid="drop")
     assert "BroadcastHashJoin" in frame._jdf.queryExecution().executedPlan().toString()
 
@@ -318,7 +318,7 @@ def test_tables_of_csv_are_text_unless_types_are_named(run: Any, tmp_path: Path)
         run("enrich", data, lookups=[{**lookup, "take": {"ctiy": "city"}}], invalid="drop")
     (tmp_path / "deep.json").write_text('{"zip": "1", "at": {"x": 1}}\n')
     deep = {**lookup, "table": "deep.json", "format": "json", "take": {"at": "at"}}
-    with pytest.raises(FailedPrecondition, match=r"the column at of the table .*deep.json is no single value"):
+    with pytest.raises(FailedPrecondition, match=r"the column at of the table .*deep.json is not a scalar"):
         run("enrich", data, lookups=[deep], invalid="drop")
 
 

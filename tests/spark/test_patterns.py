@@ -248,7 +248,7 @@ def test_a_failover_and_a_failback_in_the_order_of_the_runbook(played: Played) -
         played.finished("standby-orders")
         awaited(lambda: len(handle(60 - len(handled))) == 60, "sixty handled at the primary")
         assert "the primary answers" in run("failover", ok=False)
-        assert "is not next" in run("failback", "--publishers", ok=False)
+        assert "is not the next step" in run("failback", "--publishers", ok=False)
         publish(eu, stuck)  # whether these are copied before the server dies, or when it is back, does not matter
         eu.server.kill9()
         assert "publishers: us; consumers: us" in run("failover")
@@ -257,7 +257,7 @@ def test_a_failover_and_a_failback_in_the_order_of_the_runbook(played: Played) -
         publish(us, local)
         assert "does not answer yet" in run("failback", "--publishers", ok=False)
         eu.server.start(300)
-        assert "is not next" in run("failback", "--consumers", "--subscription", "app", ok=False)
+        assert "is not the next step" in run("failback", "--consumers", "--subscription", "app", ok=False)
         assert "publishers: eu; consumers: us" in run("failback", "--publishers")
         assert "drain them first" in run("failback", "--consumers", "--subscription", "app", ok=False)
         awaited(lambda: set(local + stuck) <= set(handle(50)), "local ones, and what was copied once it was back")

@@ -233,8 +233,8 @@ class TestClusterFile:
     [
         ("node", {"insecure": False}, "without TLS"),
         ("node-production", {"auth": {"secretName": ""}}, "insecure=true"),
-        ("cluster", {"cluster": {"tlsSecret": ""}}, "in the clear"),
-        ("cluster", {"cluster": {"etcd": {"endpoints": []}}}, "cluster.etcd.endpoints is needed"),
+        ("cluster", {"cluster": {"tlsSecret": ""}}, "would not be encrypted"),
+        ("cluster", {"cluster": {"etcd": {"endpoints": []}}}, "cluster.etcd.endpoints is required"),
         ("cluster", {"cluster": {"config": {"processes": {}}}}, "cluster.config.processes"),
         ("cluster", {"publicTls": {"secretName": "", "clientCa": True}}, "publicTls.clientCa needs"),
         ("cluster", {"cluster": {"storage": {"clusters": 2}}}, "clusters"),

@@ -1,1 +1,1 @@
-"""Analytics: what a topic's log says of its messages, worked out by batch jobs on Spark. See DESIGN.md."""
+"""Analytics: what a topic's log shows about its messages, computed by batch jobs on Spark. See DESIGN.md."""

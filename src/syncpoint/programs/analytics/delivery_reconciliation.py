@@ -100,7 +100,7 @@ class DeliveryReconciliation:
 def reconcile_deliveries(
     spark: SparkSession, topic: RecordedTopic, on_progress: OnProgress, *, grace_s: float = 60.0, margin_s: float = 1.0
 ) -> DeliveryReconciliation:
-    """Compare what a topic stores with what was recorded of it. `grace_s`: for so long an earlier message may come
+    """Compare what a topic stores with what was recorded of it. `grace_s`: time for which an earlier message may come
     after a later one, and records after what they are of; `margin_s`: a delivery that was recorded so soon after the
     acknowledgement may have been before it, by another clock. Raises `SyncpointError` when a server refuses.
     """
@@ -159,12 +159,12 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int, old_us: int) ->
 
     at = F.coalesce("published", "recorded_us", "found_us")
     kept_us = int((time.time() - topic.retention_s) * 1e6) + 2 * CLOCKS_US
-    behind = {one.source: one.end for one in topic.stored.ranges}
+    ends = {one.source: one.end for one in topic.stored.ranges}
     # What was published after the log was asked where it ends is not among the rows, and not lost.
     asked = F.lit(False)
-    for source, end in behind.items():
+    for source, end in ends.items():
         asked = asked | ((F.col("source") == source) & (F.col("offset") < end))
-    known = sorted(behind)
+    known = sorted(ends)
     recorded = F.coalesce("recorded_us", "found_us").isNotNull()
     lost = F.col("message_id").isNull() & (asked | (~F.col("source").isin(known) if known else F.lit(True)))
     kept = (at >= kept_us) if topic.retention_s else F.lit(False)

@@ -1,7 +1,7 @@
 """How the fields of JSON payloads change over a topic's life: which there are, of which types, from when to when.
 
 Place: `topic_profile` gives it a sample of messages, in any order. Pure.
-Promise: a field is said to have appeared, or to have gone, only where the sample has messages enough before, or after,
+Promise: a field is reported as new or gone only where the sample has messages enough before, or after,
 to show it.
 """
 
@@ -16,7 +16,7 @@ DEPTH_MAX: Final = 6
 FIELDS_MAX: Final = 500
 """Paths that are followed; payloads whose keys are data would have one for each message."""
 WITNESSES: Final = 20
-"""So many messages without a field, before it was first seen or after it was last seen, show that it came or went."""
+"""Messages without a field, before its first or after its last occurrence, needed to report it as new or gone."""
 
 TYPES: Final = {bool: "boolean", int: "number", float: "number", str: "string", type(None): "null"}
 

@@ -1,7 +1,7 @@
 """Dead letters as a table: what they say of themselves in columns, counted by cause, and whatever SQL asks of them.
 
 Place: a batch job over a dead-letter topic; `syncpoint analyze letters` prints it.
-Promise: nothing is delivered or acknowledged. What a letter says may have been written by anybody who may publish to
+Promise: nothing is delivered or acknowledged. The content of a letter may come from anybody who may publish to
 its topic: a column that cannot be read is NULL, and never an error.
 """
 
@@ -58,7 +58,7 @@ class LetterCause:
 
 @dataclass(frozen=True, slots=True)
 class LetterDescription:
-    """What so many letters say in the same words; `example`: the id of one."""
+    """A group of letters with the same reason and description; `example`: the id of one."""
 
     reason: str
     description: str
@@ -149,23 +149,23 @@ def letters(
     else:
         frame = stored.frame(spark, COLUMNS, begin=since)
 
-    def said(name: str) -> Column:
+    def attribute(name: str) -> Column:
         return F.nullif(F.try_element_at("attributes", F.lit(name)), F.lit(""))
 
     def number(name: str) -> Column:
-        return said(name).try_cast("int")
+        return attribute(name).try_cast("int")
 
-    project, name = said(f"{PREFIX}SubscriptionProject"), said(f"{PREFIX}Subscription")
+    project, name = attribute(f"{PREFIX}SubscriptionProject"), attribute(f"{PREFIX}Subscription")
     written = F.concat(F.lit("projects/"), project, F.lit("/subscriptions/"), name)
-    too_often = F.when(said(f"{PREFIX}DeliveryCount").isNotNull(), TOO_OFTEN)
+    too_often = F.when(attribute(f"{PREFIX}DeliveryCount").isNotNull(), TOO_OFTEN)
     table = frame.select(
         F.col("message_id").alias("letter_id"),
         F.col("publish_time").alias("time"),
-        F.coalesce(said(SOURCE), written, F.lit("")).alias("subscription"),
-        F.coalesce(said(REASON), too_often, F.lit("")).alias("reason"),
-        F.coalesce(said(DESCRIPTION), F.lit("")).alias("description"),
-        said(MESSAGE_ID).alias("original_message_id"),
-        F.try_to_timestamp(said(f"{PREFIX}TopicPublishTime")).alias("original_time"),
+        F.coalesce(attribute(SOURCE), written, F.lit("")).alias("subscription"),
+        F.coalesce(attribute(REASON), too_often, F.lit("")).alias("reason"),
+        F.coalesce(attribute(DESCRIPTION), F.lit("")).alias("description"),
+        attribute(MESSAGE_ID).alias("original_message_id"),
+        F.try_to_timestamp(attribute(f"{PREFIX}TopicPublishTime")).alias("original_time"),
         number(f"{PREFIX}DeliveryCount").alias("attempts"),
         number(REDRIVES).alias("redrives"),
         "ordering_key",

@@ -4,9 +4,9 @@ Place: a batch job over both logs; `syncpoint analyze reconcile` prints it. It t
 what should be at the target, and in which topic, is worked out anew from the source, by the condition, the changes and
 the steps of the flow.
 Promise: an anomaly has the message's id, its kind, and the flow it happened on. A message that either side does not
-store any more is counted, and said to be neither right nor wrong. Copies keep their ids, so ids decide.
+store any more is counted as neither right nor wrong. Copies keep their ids, so ids decide.
 
-Kinds: `missing` (the flow says it has copied the message, its topic at the target does not have it), `twice` (that has
+Kinds: `missing` (the flow reports the message as copied, its topic at the target does not have it), `twice` (that has
 it more than once), `altered` (data, attributes or ordering key are not what the flow makes of the source's),
 `unexpected` (a topic has a copy by this flow of a message that should not be there).
 """
@@ -71,12 +71,12 @@ class Reconciliation:
 
 
 def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Reconciliation:
-    """Compare both ends of a flow. Raises `FailedPrecondition` when it encrypts, or has copied nothing yet;
+    """Compare both ends of a flow. Raises `FailedPrecondition` when it encrypts, or has not copied any messages yet;
     `InvalidArgument` when its function cannot be imported here; `SyncpointError` when a server refuses.
     """
     if not flow.link.steps.repeatable:
         raise FailedPrecondition(
-            f"the flow {flow.name} cannot be reconciled: it encrypts data, so copies differ byte by byte"
+            f"the flow {flow.name} cannot be reconciled, because it encrypts data: copies differ from the originals"
         )
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -85,7 +85,7 @@ def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Recon
         request = pipeline.ListLinksRequest(name=flow.name)
         links = servers.call(flow.link.target, "EpochWriter.ListLinks", request).links
         if not links:
-            raise FailedPrecondition(f"the flow {flow.name} has copied nothing yet")
+            raise FailedPrecondition(f"the flow {flow.name} has not copied any messages yet")
         link = links[0]
         can_lack = _any((F.col("topic") == topic) & _within(ranges)
                         for topic, ranges in _judged(servers, flow, link).items())  # fmt: skip

@@ -36,8 +36,8 @@ WHOLE_SOURCE: Final = "whole source"
 
 @dataclass(frozen=True, slots=True)
 class RecordedTopic:
-    """What is known of a topic. `retention_s`: for so long it keeps all messages; `ordered`: those of its subscriptions
-    that get messages of a key one after the other.
+    """What is known of a topic. `retention_s`: time for which it keeps all messages; `ordered`: those of its
+    subscriptions that get messages of a key one after the other.
     """
 
     server: FederatedCluster
@@ -56,7 +56,7 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
         options = servers.call(server, "Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=topic))
         if not options.records_topic:
             raise FailedPrecondition(
-                f"{topic} is not recorded; from now on it is with `syncpoint topics update {short_id(topic)}"
+                f"{topic} has no delivery records. To turn them on, run `syncpoint topics update {short_id(topic)}"
                 " --records-topic RECORDS`, a topic with a message retention."
             )
         asked = pubsub.ListTopicSubscriptionsRequest(topic=topic, page_size=1000)
@@ -113,17 +113,17 @@ def recorded_offsets(runs: DataFrame) -> DataFrame:
     bounds = (
         runs.where(known)
         .groupBy("source")
-        .agg(F.min("begin").alias("first"), F.max(F.col("begin") + F.col("length")).alias("behind"))
+        .agg(F.min("begin").alias("first"), F.max(F.col("begin") + F.col("length")).alias("stop"))
     )
     cut = (
         runs.where(F.col("kind") != WHOLE_SOURCE)
         .join(F.broadcast(bounds), "source")
         .withColumn("from", F.greatest("begin", "first"))
-        .withColumn("last", F.least(F.col("begin") + F.col("length"), F.col("behind")) - 1)
+        .withColumn("last", F.least(F.col("begin") + F.col("length"), F.col("stop")) - 1)
         .where("last >= from")
     )
     return cut.withColumn("offset", F.explode(F.sequence("from", "last"))).drop(
-        "begin", "length", "first", "behind", "from", "last"
+        "begin", "length", "first", "stop", "from", "last"
     )
 
 
@@ -135,13 +135,13 @@ def record_gaps(messages: DataFrame) -> tuple[int, list[RecordGap]]:
     rows = messages.select(
         "writer", "number", "lost", F.coalesce("ended", F.lit(False)), F.array_min(times), F.array_max(times)
     ).collect()  # fmt: skip
-    said = [RecordsMessage(*row) for row in rows]
-    since_us = min((one.first_us for one in said if one.first_us is not None), default=0)
-    return since_us, list(gaps_of(said, since_us=since_us))
+    parsed = [RecordsMessage(*row) for row in rows]
+    since_us = min((one.first_us for one in parsed if one.first_us is not None), default=0)
+    return since_us, list(gaps_of(parsed, since_us=since_us))
 
 
 def named(topic: RecordedTopic) -> Column:
-    """The id of a message, by its place where nothing says it any more."""
+    """The id of a message, by its place where nothing else has it any more."""
     from pyspark.sql import functions as F
 
     offset = F.lpad(F.col("offset").cast("string"), OFFSET_DIGITS, "0")

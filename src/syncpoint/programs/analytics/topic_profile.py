@@ -122,7 +122,7 @@ def topic_profile(
 
 
 def _frame(spark: SparkSession, stored: StoredTopic, since: str) -> DataFrame:
-    """What is needed of every message; the data of one in so many."""
+    """What is needed of every message; the data of a sample."""
     from pyspark.sql import functions as F
 
     wanted = max(1, min(SAMPLE, SAMPLE_BYTES // stored.mean_bytes))

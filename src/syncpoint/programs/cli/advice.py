@@ -1,7 +1,7 @@
 """What to do about a failure: the second line under an error.
 
 Place: under `errors`. Promise: it follows the command that failed and what it spoke to, not the code alone; where
-nothing certain can be said there is none. Every command it names exists (a test looks each of them up).
+no certain advice exists there is none. Every command it names exists (a test looks each of them up).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVER = {
     Code.OUT_OF_RANGE: _BOUNDS,
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
     Code.UNAVAILABLE: "The server at {endpoint} cannot do this now; try again. `syncpoint doctor` finds out more.",
-    Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
+    Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; check `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "You need a role that allows this; `syncpoint iam roles` lists them.",
     Code.UNAUTHENTICATED: "The server at {endpoint} requires credentials: give --credentials FILE.",
     Code.INTERNAL: "This is a bug in the server; its output has details. Please report it.",
@@ -51,16 +51,16 @@ UNAVAILABLE = (
     ),
     (
         r".*(log cannot be written|outcome is unknown|disks)",
-        "The server at {endpoint} is running, but its disks cannot store this: `syncpoint disks list` says which "
+        "The server at {endpoint} is running, but its disks cannot store this: `syncpoint disks list` shows which "
         "and why.",
     ),
     (
         r".*\b([Ff]orwarder|[Cc]hain|[Rr]egions?|owner)\b",
-        "The cluster at {endpoint} runs; who would do this is not there now, and another one takes over within "
-        "seconds where there is one. Try again; `syncpoint cluster status` shows who is down.",
+        "The cluster at {endpoint} runs, but the process for this request is down; another one takes over "
+        "within seconds, if there is one. Try again; `syncpoint cluster status` shows which processes are down.",
     ),
 )
-"""What an UNAVAILABLE says from its beginning, and what to do: the server is looked for only where none was reached."""
+"""Beginnings of UNAVAILABLE messages, and what to do: to look for the server only where none was reached."""
 
 RESOURCES = {
     Code.NOT_FOUND: (
@@ -164,7 +164,7 @@ SAID = (
         "with --push-endpoint '' switches from push to pull.",
     ),
 )
-"""What a message says from its beginning, and what to do, whatever its code."""
+"""Beginnings of messages with any code, and what to do."""
 
 COMMANDS = {
     ("cursors", Code.NOT_FOUND): "Check the name and the project ({project}); `syncpoint cursors list` shows them.",
@@ -229,8 +229,8 @@ def _found(failed: CheckFailed) -> str:
     if (group, failed.code) in COMMANDS:
         return COMMANDS[group, failed.code]
     if failed.code is Code.UNAVAILABLE:
-        said = (text for pattern, text in UNAVAILABLE if re.match(pattern, failed.message))
-        return next(said, SERVER[failed.code])
+        known = (text for pattern, text in UNAVAILABLE if re.match(pattern, failed.message))
+        return next(known, SERVER[failed.code])
     if failed.code in RESOURCES:
         about = _RESOURCE.search(failed.message)
         if about and about[2] == "schemas" and failed.code is Code.ALREADY_EXISTS:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import as_dict, inform, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -50,9 +50,9 @@ def history(settings: Settings, limit: int) -> None:
     """
     for one in _listed(settings, resolved=limit):
         if settings.format != "json":
-            said(f"{one.alert} {one.rule}:")
+            inform(f"{one.alert} {one.rule}:")
             for event in one.events:
-                said(f"  {_clock(event.time)}  {event.text}")
+                inform(f"  {_clock(event.time)}  {event.text}")
 
 
 @alerts.command()
@@ -73,7 +73,7 @@ def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> N
         for alert in alerts:
             request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser(), comment=comment)
             found = client.call("Admin.AcknowledgeAlert", request)
-            said(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
+            inform(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
 
 
 @alerts.command()
@@ -100,7 +100,9 @@ def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: st
     asked.end_time.FromSeconds(int(time.time() + seconds(duration)))
     with settings.client() as client:
         made = client.call("Admin.CreateSilence", admin.CreateSilenceRequest(silence=asked))
-    said(f"Silence {made.silence} until {_clock(made.end_time)}; `syncpoint alerts unsilence {made.silence}` ends it.")
+    inform(
+        f"Silence {made.silence} until {_clock(made.end_time)}; `syncpoint alerts unsilence {made.silence}` ends it."
+    )
 
 
 @alerts.command()
@@ -117,7 +119,7 @@ def unsilence(settings: Settings, silence_name: str) -> None:
 
     with settings.client() as client:
         client.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
-    said(f"Ended silence {silence_name}.")
+    inform(f"Ended silence {silence_name}.")
 
 
 def seconds(duration: str) -> float:
@@ -137,7 +139,7 @@ def _listed(settings: Settings, *, resolved: int) -> Sequence[Any]:
     if settings.format == "json":
         print_json([as_dict(one) for one in found])
     elif not found:
-        said("No alert fires.")
+        inform("No active alerts.")
     else:
         rows = [
             [one.alert, one.rule, _state(one), _clock(one.start_time), one.acknowledged_by or "-", one.summary]

@@ -1,4 +1,4 @@
-"""`syncpoint analyze`: what a topic's log says of its messages.
+"""`syncpoint analyze`: what a topic's log shows about its messages.
 
 Place: the outermost room; the work is `analytics`, on a local Spark.
 Promise: nothing is delivered, acknowledged or changed at any server. `--format json` has all that the tables show, and
@@ -18,7 +18,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument
-from syncpoint.programs.cli.output import print_answer, print_fields, print_table, progress_bar, said
+from syncpoint.programs.cli.output import inform, print_answer, print_fields, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 from syncpoint.programs.cli.values import parse_pairs
@@ -155,13 +155,13 @@ def backtest(
             spark, stored, filter_text, progress, rules=rules, against=other, against_rules=other_rules, since=since
         )
     if not print_answer(settings.format, plain(asdict(found))):
-        said(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(one.text for one in rules)]))}")
+        inform(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(one.text for one in rules)]))}")
         parts: list[tuple[str, Selected | None]] = [
             ("stored", found.all),
             ("selected", found.selected),
             ("rejected", found.rejected),
-            (f"gained beside {against}", found.gained),
-            (f"lost beside {against}", found.lost),
+            (f"gained relative to {against}", found.gained),
+            (f"lost relative to {against}", found.lost),
         ]
         print_table(
             ["MESSAGES", "COUNT", "SHARE", "MB", "OLDEST"],
@@ -248,13 +248,13 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
     apart = {flow.name: why for flow in every if (why := _why_apart(flow))}
     known = {flow.name: flow for flow in every if flow.name not in apart}
     if named := [name for name in flows if name in apart]:
-        raise Problem(f"{named[0]} {apart[named[0]]}.", "It cannot be compared; other flows can.")
+        raise Problem(f"{named[0]} {apart[named[0]]}.", "This flow cannot be compared; others can.")
     for name, why in apart.items() if not flows else ():
         click.echo(f"Not compared: {name} {why}.", err=True)
     unknown = [name for name in flows if name not in known]
     if unknown:
         raise Problem(
-            f"{file} comes to no flow {unknown[0]}.", f"`syncpoint federation plan {file}` lists them.", exit_code=3
+            f"{file} defines no flow {unknown[0]}.", f"`syncpoint federation plan {file}` lists them.", exit_code=3
         )
     results: list[Reconciliation] = []
     with local_spark(APP, master) as spark:
@@ -274,8 +274,8 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
 def _why_apart(flow: Flow) -> str:
     """Why a flow cannot be reconciled; "": it can."""
     if flow.link.streams:
-        return "has a stream at one end, which keeps no log"
-    return "" if flow.link.steps.repeatable else "encrypts data, so copies differ byte by byte"
+        return "has a stream at one end, which has no log to compare"
+    return "" if flow.link.steps.repeatable else "encrypts data, so copies differ from the originals"
 
 
 def _print_reconciled(results: list[Reconciliation]) -> None:
@@ -289,8 +289,8 @@ def _print_reconciled(results: list[Reconciliation]) -> None:
             *(kind.upper() for kind in KINDS),
             "WAITING",
             "SKIPPED",
-            "GONE THERE",
-            "GONE HERE",
+            "DELETED AT TARGET",
+            "DELETED AT SOURCE",
         ],
         [
             [
@@ -381,7 +381,7 @@ def plotter(plot: Path | None) -> Callable[[str, Any], None] | None:
 
     def draw(what: str, found: Any) -> None:
         plots.PLOTS[what](found, plot)
-        said(f"drawn into {plot}")
+        inform(f"chart written to {plot}")
 
     return draw
 

@@ -16,7 +16,7 @@ from syncpoint.base.model.names import short_id
 from syncpoint.programs.cli.analyze import APP, analyze, plain, since_option
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_json, print_table, progress_bar, said, without_empty_columns
+from syncpoint.programs.cli.output import inform, print_json, print_table, progress_bar, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 
@@ -95,11 +95,11 @@ def letters(
     elif sql:
         print_table(found.columns, [[_cell(value) for value in row] for row in found.rows])
         if found.more:
-            said(f"(there are more than these {len(found.rows):,} rows; --out writes all)")
+            inform(f"(there are more than these {len(found.rows):,} rows; --out writes all)")
     else:
         _print_causes(found)
     if out is not None:
-        said(f"written into {out}")
+        inform(f"written to {out}")
 
 
 def _topic_of_letters(settings: Settings, source: str, topic: str | None, waiting: str) -> str:
@@ -133,7 +133,7 @@ def _print_causes(found: LetterTable) -> None:
     if found.descriptions:
         click.echo()
         print_table(
-            ["REASON", "DESCRIPTION", "LETTERS", "ONE OF THEM"],
+            ["REASON", "DESCRIPTION", "LETTERS", "EXAMPLE"],
             [[one.reason, one.description, f"{one.letters:,}", one.example] for one in found.descriptions],
         )
 

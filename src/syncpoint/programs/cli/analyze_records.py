@@ -13,7 +13,7 @@ import click
 from syncpoint.base.model.names import short_id
 from syncpoint.programs.cli.analyze import APP, analyze, plain, plot_option, plotter
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 from syncpoint.programs.cli.values import DurationType
@@ -57,14 +57,14 @@ def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: s
 
 def _print_reconciled(found: DeliveryReconciliation) -> None:
     print_table(
-        ["TOPIC", "STORED", "RECORDED", *(kind.upper() for kind, number in found.counts.items() if number), "NOT KNOWN",
+        ["TOPIC", "STORED", "RECORDED", *(kind.upper() for kind, number in found.counts.items() if number), "UNKNOWN",
          "GONE"],
         [[short_id(found.topic), *(f"{number:,}" for number in (
             found.stored, found.recorded, *(one for one in found.counts.values() if one), found.unknown, found.gone))]],
     )  # fmt: skip
     click.echo()
     print_table(
-        ["SUBSCRIPTION", "DELIVERED", "ACKNOWLEDGED", "LEFT OUT", "WAITING"],
+        ["SUBSCRIPTION", "DELIVERED", "ACKNOWLEDGED", "EXCLUDED", "WAITING"],
         [
             [short_id(one.subscription), f"{one.delivered:,}", f"{one.acknowledged:,}", f"{one.over:,}",
              f"{one.waiting:,}"]
@@ -78,7 +78,7 @@ def _print_reconciled(found: DeliveryReconciliation) -> None:
             [[one.kind, one.hop, one.message_id, one.subscription.rpartition("/")[2]] for one in found.anomalies[:50]],
         )
     for gap in found.gaps:
-        said(f"Not known: {gap.sentence}.")
+        inform(f"Unknown: {gap.sentence}.")
 
 
 @analyze.command()

@@ -13,7 +13,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
 
@@ -54,7 +54,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
         done = work(
             spark, server_of(settings), settings.name("topics", topic), folder, progress, rows_per_part=rows_per_part
         )
-    said(f"{counted(done.rows, 'message')} in {counted(done.parts, 'part')} added to {folder}.")
+    inform(f"{counted(done.rows, 'message')} in {counted(done.parts, 'part')} added to {folder}.")
 
 
 @archive.command()
@@ -76,13 +76,13 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
     with settings.client() as client:
         try:
             client.call("Publisher.CreateTopic", pubsub.Topic(name=name))
-            said(f"created {name}")
+            inform(f"created {name}")
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
     with local_spark("syncpoint archive", master) as spark, progress_bar("restoring") as progress:
         done = work(spark, server_of(settings), folder, name, progress)
-    said(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
+    inform(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
 
 
 @archive.command()
@@ -103,7 +103,7 @@ def verify(settings: Settings, folder: Path) -> None:
 
         progress(0, found.rows)
         work(folder, found, one)
-    said(
+    inform(
         f"{counted(sum(len(part.files) for part in found.parts), 'file')}, {counted(found.rows, 'message')}: "
         "all intact."
     )
@@ -127,7 +127,7 @@ def describe(settings: Settings, folder: Path) -> None:
         },
     ):
         return
-    said(f"{found.topic}: {counted(found.rows, 'message')}")
+    inform(f"{found.topic}: {counted(found.rows, 'message')}")
     rows = [
         [
             f"{part.number:06}",

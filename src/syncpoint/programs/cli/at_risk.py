@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_json, print_table, said
+from syncpoint.programs.cli.output import as_dict, inform, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -52,9 +52,9 @@ def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> No
         for one in found.failures:
             counts = (one.lost, one.unavailable, one.twice)
             rows.append([_what(one), *(str(count.messages) for count in counts), _why(one)])
-        print_table(["IF THIS VANISHED", "LOST", "UNAVAILABLE", "TWICE", "WHY"], rows)
+        print_table(["FAILURE OF", "LOST", "UNAVAILABLE", "TWICE", "WHY"], rows)
     for one in found.unknown:
-        said(f"Unknown, more may be at risk: {one}.")
+        inform(f"Unknown, more may be at risk: {one}.")
     if any(one.lost.messages for one in found.failures):
         raise click.exceptions.Exit(1)
     if found.unknown:
@@ -82,11 +82,11 @@ def _print_one(failure: Any) -> None:
     if rows:
         print_table(["TOPIC", "OUTCOME", "MESSAGES", "BYTES", "OLDEST", "SOURCE:OFFSETS"], rows)
     else:
-        said("Nothing would be lost, unavailable or delivered twice.")
+        inform("Nothing would be lost, unavailable or delivered twice.")
     for one in failure.stopped:
-        said(f"No longer served: {one}.")
+        inform(f"Service interrupted: {one}.")
     if failure.facts:
-        said(f"Also, {failure.facts} changes to topics, subscriptions and similar would be lost.")
+        inform(f"Also, {failure.facts} changes to topics, subscriptions and similar would be lost.")
 
 
 def _ranges(count: Any) -> str:

@@ -1,4 +1,4 @@
-"""`syncpoint audit verify|show`: what an audit log says, and whether it is as it was written.
+"""`syncpoint audit verify|show`: show an audit log, and check its integrity.
 
 Place: on files, of any server; nothing has to run.
 """
@@ -11,7 +11,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _FILES = click.argument(
@@ -51,9 +51,9 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
     except logs.Broken as broken:
         raise Problem(f"the log was changed: {broken}", _NO_LOG) from None
     if not seen:
-        raise Problem(f"the log was cut: no line has the hash {known}", _NO_LOG)
+        raise Problem(f"lines are missing at the end: no line has the hash {known}", _NO_LOG)
     if not print_answer(settings.format, {"lines": lines, "hash": last}):
-        said(f"{counted(lines, 'line')}, one chain; the last has the hash {last}.")
+        inform(f"{counted(lines, 'line')}, one chain; the last has the hash {last}.")
 
 
 @audit.command()

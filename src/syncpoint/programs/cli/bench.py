@@ -16,7 +16,7 @@ import click
 
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, print_table, progress_bar, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _counts(command: Any) -> Any:
     for option in reversed((
         click.option("--messages", type=click.IntRange(1), help="Number of messages. [100000; unlimited with --for]"),
         click.option("--for", "seconds", type=click.FloatRange(0.1), help="Stop after this many seconds."),
-        click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="At once."),
+        click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="Connections."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -86,9 +86,9 @@ def pub(
             result = asyncio.run(publish(client.target(), load, lambda done: progress(done, _total(load.messages))))
         _show(settings, result, "latency of a request" + (" from due time" if load.rate else ""))
         if result.messages < load.rate * result.seconds * KEPT:
-            said(f"The rate of {load.rate:,.0f}/s was not kept: try a larger --batch, --window or --connections.")
+            inform(f"The rate of {load.rate:,.0f}/s was not kept: try a larger --batch, --window or --connections.")
         if made and keep:
-            said(f"Kept topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
+            inform(f"Kept topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
 
 
 @bench.command()
@@ -212,8 +212,8 @@ def _show(settings: Settings, result: LoadResult, latency: str) -> None:
             *(f"{result.latency_s(share) * 1000:.1f} ms" for share in shares.values()),
         ]],
     )  # fmt: skip
-    said(f"P50 to MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
+    inform(f"P50 to MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
     if result.again:
-        said(f"{result.again} calls were refused temporarily and retried.")
+        inform(f"{result.again} calls were refused temporarily and retried.")
     if result.cpu_s / seconds > BUSY:
-        said("The client may be the bottleneck, not the server: run several clients, or raise --connections.")
+        inform("The client may be the bottleneck, not the server: run several clients, or raise --connections.")

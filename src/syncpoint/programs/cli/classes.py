@@ -1,7 +1,7 @@
 """`syncpoint cluster classes ...`: the durability classes of a running cluster, and how one is added.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `add` returns when topics can use the class, and says in the meantime whose chains are missing.
+Promise: `add` returns when topics can use the class, and shows in the meantime which chains are missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, print_answer, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 POLL_S, WAIT_S = 0.5, 60.0
@@ -98,9 +98,9 @@ def add(
     with settings.client() as client:
         made = client.call("Admin.CreateDurabilityClass", request)
         if validate_only:
-            said("It would be accepted.")
+            inform("It would be accepted.")
         else:
-            said(f"Added durability class [{name}].")
+            inform(f"Added durability class [{name}].")
             if wait:
                 _wait(client, name)
     print_answer(settings.format, made)
@@ -117,16 +117,16 @@ def _wait(client: Any, name: str) -> None:
         ready = {one.home for one in chains if one.durability_class == name and one.owner}
         missing = sorted(one.name for one in members if "publish-forwarder" in one.roles and one.name not in ready)
         if not missing:
-            said(f"Topics can use it: `syncpoint topics update TOPIC --durability-class {name}`.")
+            inform(f"Topics can use it: `syncpoint topics update TOPIC --durability-class {name}`.")
             return
         if time.monotonic() >= end:
             raise Problem(
                 f"these have no chain for it yet: {', '.join(missing)}",
-                "They keep trying, and topics can use the other chains. `syncpoint cluster status` shows what is "
+                "They keep trying; topics can use the other chains. `syncpoint cluster status` shows what is "
                 "missing, and their logs show why.",
             )
         if shown != (shown := ", ".join(missing)):
-            said(f"Waiting for chains of {shown}")
+            inform(f"Waiting for chains of {shown}")
         time.sleep(POLL_S)
 
 

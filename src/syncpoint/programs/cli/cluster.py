@@ -1,8 +1,8 @@
 """`syncpoint cluster`: a whole cluster on this machine, and what its operator does to it.
 
 Place: over `node.cluster.local`, which starts and signals processes, and over syncpoint.admin.v1 of a running proxy.
-Promise: `up` returns when every proxy can be called and prints `ready on HOST:PORT` for each; `down` leaves no process
-behind.
+Promise: `up` returns when every proxy can be called and prints `ready on HOST:PORT` for each; `down` ends all
+processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import processes
 from syncpoint.programs.cli.offered import Offered, offered_options
-from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.local import LocalCluster
@@ -194,27 +194,27 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
     made.create(Shape(**numbers), further | ({"metadata": {"ca_file": paths["ca"]}} if paths else {}))
     starting = [one.name for one in made.states() if one.state == "down"]
     if starting:
-        said(
+        inform(
             f"Starting {counted(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder."
         )
     else:
-        said(f"All processes of {made.folder} are already running.")
+        inform(f"All processes of {made.folder} are already running.")
     try:
         proxies = made.up()
     except SyncpointError as error:
         left = sum(one.state != "down" for one in made.states())
         raise Problem(
             error.message,
-            f"{counted(left, 'process', 'es')} of it are running. Correct this and start it again, or stop them: "
+            f"{counted(left, 'process', 'es')} of the cluster running. Correct this and start it again, or stop them: "
             f"`syncpoint cluster down --dir {folder}`, with --remove to delete the cluster as well.",
         ) from error
     for address in proxies:
         click.echo(f"ready on {address}")
     if made.settings().auth is not None:
-        said("Clients need credentials: `syncpoint --credentials FILE ...`, or SYNCPOINT_CREDENTIALS.")
+        inform("Clients need credentials: `syncpoint --credentials FILE ...`, or SYNCPOINT_CREDENTIALS.")
     if proxies and not paths:
-        said(f'In this terminal: eval "$(syncpoint env-init --project demo --endpoint {proxies[0]})"')
-    said(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` stops it.")
+        inform(f'In this terminal: eval "$(syncpoint env-init --project demo --endpoint {proxies[0]})"')
+    inform(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` stops it.")
 
 
 def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
@@ -264,9 +264,9 @@ def down(folder: Path, remove: bool) -> None:
             "Nothing was stopped. Use the supervisor of its processes to stop them.",
         )
     ended = made.down(remove=remove)
-    said(f"Stopped {counted(len(ended), 'process', 'es')}." if ended else "No process was running.")
+    inform(f"Stopped {counted(len(ended), 'process', 'es')}." if ended else "No process was running.")
     if remove:
-        said(f"Removed {made.folder}.")
+        inform(f"Removed {made.folder}.")
 
 
 @cluster.command()
@@ -331,7 +331,7 @@ def _show(view: dict[str, Any], form: str) -> int:
 
 
 def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], None]) -> None:
-    """A command that does one thing to one process, and says so; `{its}` in `done` names that process to another."""
+    """A command that does one thing to one process, and reports it; `{its}` in `done` names that process to another."""
 
     @cluster.command(name, help=text)
     @folder_option
@@ -343,7 +343,7 @@ def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], Non
         except FailedPrecondition as error:
             start = f"`syncpoint cluster start --dir {folder} {process}` starts it." if name != "start" else ""
             raise Problem(error.message, start) from error
-        said(f"{process} {done.format(its=f'--dir {shlex.quote(str(folder))} {process}')}.")
+        inform(f"{process} {done.format(its=f'--dir {shlex.quote(str(folder))} {process}')}.")
 
 
 _one(
@@ -364,5 +364,5 @@ _one(
     "is paused; `syncpoint cluster resume {its}` resumes it",
     lambda made, name: made.pause(name),
 )
-_one("resume", "Resume a paused process.", "goes on", lambda made, name: made.resume(name))
+_one("resume", "Resume a paused process.", "is running again", lambda made, name: made.resume(name))
 _one("start", "Start one process again and wait until it is ready.", "is ready", lambda made, name: made.start(name))

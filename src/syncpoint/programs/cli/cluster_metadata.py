@@ -2,7 +2,7 @@
 
 Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.import_folder`; the store is the cluster's own,
 started for the time of the command where it does not run.
-Promise: a command that cannot do all of its work says so and leaves what it found, or says how to go on.
+Promise: a command that cannot finish changes nothing, or prints how to continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.cluster import folder_option, shape_options
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 
 if TYPE_CHECKING:
     from syncpoint.catalog.metadata.backup import Restored
@@ -80,7 +80,7 @@ def backup(folder: Path, file: Path) -> None:
         data = _in_store(made, lambda store: take_backup(store, SystemClock()))
     found = read_backup(data)
     write_file(file, data)
-    said(f"{counted(len(found.items), 'key')} at revision {found.revision} written to {file}.")
+    inform(f"{counted(len(found.items), 'key')} at revision {found.revision} written to {file}.")
 
 
 @click.command()
@@ -125,7 +125,7 @@ def restore(folder: Path, file: Path, force: bool) -> None:
             before = await backups.take_backup(store, SystemClock())
             if backups.read_backup(before).items:
                 backups.write_file(kept, before)
-                said(f"The previous metadata are saved in {kept}.")
+                inform(f"The previous metadata are saved in {kept}.")
             return await backups.restore(store, found, SystemRandom(), SystemClock())
 
         try:
@@ -137,9 +137,9 @@ def restore(folder: Path, file: Path, force: bool) -> None:
                 " for a "
                 f"few more seconds.",
             ) from error
-    said(f"{counted(done.keys, 'key')} restored, {counted(done.removed, 'other key')} removed.")
-    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
-    said(f"`syncpoint cluster orphans list --dir {folder}` shows messages of topics that are newer than the backup.")
+    inform(f"{counted(done.keys, 'key')} restored, {counted(done.removed, 'other key')} removed.")
+    inform(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
+    inform(f"`syncpoint cluster orphans list --dir {folder}` shows messages of topics that are newer than the backup.")
 
 
 @click.command()
@@ -162,7 +162,7 @@ def finalize(folder: Path) -> None:
             before, now = _in_store(made, lambda store: formats.finalize(store, formats.THIS))
         except FailedPrecondition as error:
             raise Problem(f"nothing was finalized: {error.message}") from error
-    said(f"The cluster writes format {now}." if now > before else f"The cluster already writes format {now}.")
+    inform(f"The cluster writes format {now}." if now > before else f"The cluster already writes format {now}.")
 
 
 @click.command("import")
@@ -200,12 +200,12 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
         try:
             done = imports.import_folder(made, data, list(node_disks) or [data / "disk-1"])
         except (SyncpointError, StoreError) as error:
-            where = f"{data} is as it was" if cluster_note(data) is None else "No message is lost"
+            where = f"{data} was not changed" if cluster_note(data) is None else "No message is lost"
             raise Problem(f"nothing was imported: {error}", f"{where}; correct this and try again.") from error
     if done is None:
-        said(f"All of {data} is imported.")
+        inform(f"All of {data} is imported.")
     else:
         found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
         named = ", ".join(counted(*one) for one in found)
-        said(f"{named} and all messages are imported from {data} as chain {done.chain}.")
-    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
+        inform(f"{named} and all messages are imported from {data} as chain {done.chain}.")
+    inform(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

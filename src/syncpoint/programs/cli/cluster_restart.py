@@ -14,7 +14,7 @@ import click
 from syncpoint.programs.cli.cluster import cluster_at, place_options
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import processes
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 
 
 @click.command()
@@ -49,11 +49,11 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
         )
     look = f"syncpoint cluster status --config {made.shown_as}"
     try:
-        rolling.restart(made.local, names, said)
+        rolling.restart(made.local, names, inform)
     except (Unavailable, FailedPrecondition) as error:
         raise Problem(
             error.message,
             f"The remaining processes were not restarted. `{look}` shows what is wrong; "
             f"`syncpoint cluster up --dir {made.local.folder}` starts stopped processes.",
         ) from error
-    said(f"Restarted: {', '.join(names)}.")
+    inform(f"Restarted: {', '.join(names)}.")

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.programs.cli.cluster import file_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.output import inform, print_json
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.settings import ProcessSettings
@@ -43,7 +43,7 @@ def targets(path: Path) -> None:
         )
     print_json(found)
     if silent:
-        said(f"Without the key `metrics`, and left out: {', '.join(silent)}")
+        inform(f"Without the key `metrics`, and left out: {', '.join(silent)}")
 
 
 def target(process: ProcessSettings) -> dict[str, Any]:

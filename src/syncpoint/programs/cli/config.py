@@ -8,7 +8,7 @@ import os
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, config_path, with_settings
 
 KEYS = ("project", "endpoint")
@@ -32,7 +32,7 @@ def set_value(settings: Settings, key: str, value: str) -> None:
       syncpoint config set project demo
     """
     _write({**settings.config, key: value})
-    said(f"Set {key} to {value} in {config_path()}.")
+    inform(f"Set {key} to {value} in {config_path()}.")
 
 
 @config.command()
@@ -41,7 +41,7 @@ def set_value(settings: Settings, key: str, value: str) -> None:
 def unset(settings: Settings, key: str) -> None:
     """Remove a value."""
     _write({name: value for name, value in settings.config.items() if name != key})
-    said(f"Unset {key}.")
+    inform(f"Unset {key}.")
 
 
 @config.command("get")

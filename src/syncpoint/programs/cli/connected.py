@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
+from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 _WHO = [("PEER", "peer"), ("PRINCIPAL", "principal"), ("PROCESS", "process"), ("CLIENT_ID", "clientId")]
@@ -73,8 +73,8 @@ def _print(answer: Any, clients: Sequence[Any], columns: Sequence[tuple[str, str
     headings = [heading for heading, _ in columns]
     print_table(*without_empty_columns(headings, rows))
     if answer.more:
-        said(f"({answer.more:,} more are not shown)")
+        inform(f"({answer.more:,} more are not shown)")
     for one in answer.unknown:
-        said(f"Not known: {one}")
+        inform(f"Unknown: {one}")
     if answer.addresses_hidden:
-        said("Addresses and principals are hidden: seeing them requires syncpoint.server.get on the server.")
+        inform("Addresses and principals are hidden: seeing them requires syncpoint.server.get on the server.")

@@ -1,8 +1,8 @@
 """`syncpoint constraints ...`: rules saying which clients may use which forwarders for which topics.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: a rule that would leave a topic with nowhere to go is refused before it is stored, and `test` says so with exit
-code 1 without storing anything.
+Promise: a rule that would leave a topic with nowhere to go is refused before it is stored, and `test` reports it with
+exit code 1 without storing anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said, without_empty_columns
+from syncpoint.programs.cli.output import inform, print_answer, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 SHOWN = 10  # names of each kind in the answer of `test`
@@ -81,7 +81,7 @@ def create(settings: Settings, name: str, **rule: Any) -> None:
     request = admin.CreateConstraintRequest(constraint=_message(name, **rule))
     with settings.client() as client, refusals_explained():
         made = client.call("Admin.CreateConstraint", request)
-    said(f"Created constraint [{name}].")
+    inform(f"Created constraint [{name}].")
     print_answer(settings.format, made)
 
 
@@ -112,7 +112,7 @@ def delete(settings: Settings, name: tuple[str, ...]) -> None:
     with settings.client() as client, refusals_explained():
         for one in name:
             client.call("Admin.DeleteConstraint", admin.DeleteConstraintRequest(name=one))
-            said(f"Deleted constraint [{one}].")
+            inform(f"Deleted constraint [{one}].")
 
 
 @constraints.command()
@@ -134,14 +134,14 @@ def test(settings: Settings, **rule: Any) -> None:
     )
     if answer.refusal:
         raise Problem(f"it would be refused: {answer.refusal}", REFUSED)
-    said("It would be accepted.")
+    inform("It would be accepted.")
 
 
 REFUSED = "Nothing was changed. Name fewer clients, forwarders or topics, or allow the topic somewhere else first."
 
 
 class refusals_explained:
-    """Turns a server's refusal of a rule or a drain into a failure that says what to do."""
+    """Turns a server's refusal of a rule or a drain into an error with advice."""
 
     def __enter__(self) -> None:
         return None

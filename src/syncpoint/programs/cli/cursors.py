@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 HEADINGS = ("NAME", "TOPIC", "LAG", "LAG BYTES", "LOST", "USED")
@@ -18,7 +18,7 @@ HEADINGS = ("NAME", "TOPIC", "LAG", "LAG BYTES", "LOST", "USED")
 
 @click.group()
 def cursors() -> None:
-    """Named readers of topics, such as data pipelines: how far behind they are, and what is kept for them."""
+    """Named readers of topics, such as data pipelines: how far they lag, and what is kept for them."""
 
 
 @cursors.command("list")
@@ -66,4 +66,4 @@ def delete(settings: Settings, cursor: tuple[str, ...], topic: str) -> None:
         for name in cursor:
             request = pipeline.DeleteCursorRequest(topic=settings.name("topics", topic), name=name)
             client.call("LogReader.DeleteCursor", request)
-            said(f"Deleted cursor [{name}].")
+            inform(f"Deleted cursor [{name}].")

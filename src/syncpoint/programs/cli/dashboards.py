@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from syncpoint.base.model.wording import counted
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 
 
 @click.group()
@@ -41,4 +41,4 @@ def export(folder: Path, monitor: Path | None) -> None:
     written = made(settings.objectives)
     for name, content in written.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
-    said(f"{counted(len(written), 'dashboard')} in {folder}.")
+    inform(f"{counted(len(written), 'dashboard')} in {folder}.")

@@ -24,11 +24,11 @@ from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import (
     as_dict,
     dig,
+    inform,
     print_answer,
     print_fields,
     print_json,
     print_table,
-    said,
     show,
     without_empty_columns,
 )
@@ -115,7 +115,7 @@ def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **ch
         found: list[Any] = []
         for one in _letters(client, selection):
             if len(found) == limit:
-                said(f"(there are more; --limit is {limit})")
+                inform(f"(there are more; --limit is {limit})")
                 break
             found.append(one)
     rows = [[data_text(one.message.data), *[show(dig(as_dict(one), path)) for _, path in COLUMNS]] for one in found]
@@ -138,7 +138,7 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
         selection.message_ids.append(letter_id)
         found = next(_letters(client, selection), None)
     if found is None:
-        raise Problem(f"No such letter waits in [{selection.subscription}]: {letter_id}", exit_code=3)
+        raise Problem(f"Letter not found in [{selection.subscription}]: {letter_id}", exit_code=3)
     value = as_dict(found)
     if print_answer(settings.format, value):
         return
@@ -245,9 +245,9 @@ def redrive(
             click.echo()
             rows = [[one.letter_id, data_text(one.before), data_text(one.after)] for one in work.edits[:SHOWN]]
             print_table(["LETTER_ID", "DATA", "NEW DATA"], rows)
-        said(f"Would redrive {counted(reasons.total(), 'letter')} to [{topic}].")
+        inform(f"Would redrive {counted(reasons.total(), 'letter')} to [{topic}].")
     else:
-        said(f"Redrove {counted(redriven, 'letter')} to [{topic}].")
+        inform(f"Redrove {counted(redriven, 'letter')} to [{topic}].")
     if failures:
         raise Problem(
             "; ".join(failures) + "\nLetters that were not published still wait: run the command again to continue."
@@ -277,7 +277,9 @@ def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...],
     )
     with settings.client() as client:
         answer = client.call("Admin.DeadLetterMessages", request)
-    said(f"Moved {counted(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic.")
+    inform(
+        f"Moved {counted(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic."
+    )
     print_answer(settings.format, answer)
     if answer.failures:
         raise Problem("\n".join(f"{one.ack_id}: {one.reason}" for one in answer.failures))
@@ -344,7 +346,7 @@ def _letters(client: Any, selection: Any) -> Iterator[Any]:
         yield from answer.letters
         request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
     for one in unknown:
-        said(f"Not shown: {one}")
+        inform(f"Not shown: {one}")
 
 
 def _group(letter: Any, name: str) -> str:

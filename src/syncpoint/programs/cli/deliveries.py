@@ -17,7 +17,7 @@ import click
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
+from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import TimeType, parse_list, put_time
 
@@ -150,7 +150,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
     with settings.client() as client:
         client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
-    said(f"Acknowledged {counted(len(ids), 'message')} of subscription [{name}].")
+    inform(f"Acknowledged {counted(len(ids), 'message')} of subscription [{name}].")
 
 
 @click.command("modify-message-ack-deadline")
@@ -172,7 +172,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
     with settings.client() as client:
         client.call("Subscriber.ModifyAckDeadline", request)
-    said(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
+    inform(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
 
 
 @click.command()
@@ -215,13 +215,13 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
     with settings.client() as client:
         if not dry_run:
             client.call("Subscriber.Seek", request)
-            said(f"Moved subscription [{name}] to {target}.")
+            inform(f"Moved subscription [{name}] to {target}.")
             return
         found = client.call("Admin.PreviewSeek", request)
     if not print_answer(settings.format, found):
         _print_preview(found, f"subscription [{name}] to {target}")
     for one in found.unknown:
-        said(f"Unknown, there may be more: {one}.")
+        inform(f"Unknown, there may be more: {one}.")
     if found.unknown:
         raise click.exceptions.Exit(2)
 
@@ -229,10 +229,10 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
 def _print_preview(found: Any, what: str) -> None:
     least = "at least " if found.unknown else ""
     waiting, back, gone = found.backlog_messages, found.returning_messages, found.acknowledged_messages
-    said(f"Nothing was moved. Moving {what} now would have these effects:")
-    said(f"  {least}{counted(back, 'acknowledged message')} would be redelivered,")
-    said(f"  {least}{gone:,} of {waiting:,} unacknowledged now would count as acknowledged,")
-    said(f"  {least}{counted(waiting + back - gone, 'message')} would then be unacknowledged.")
+    inform(f"Nothing was moved. Moving {what} now would have these effects:")
+    inform(f"  {least}{counted(back, 'acknowledged message')} would be redelivered,")
+    inform(f"  {least}{gone:,} of {waiting:,} unacknowledged now would count as acknowledged,")
+    inform(f"  {least}{counted(waiting + back - gone, 'message')} would then be unacknowledged.")
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:

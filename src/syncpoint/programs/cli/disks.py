@@ -12,7 +12,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 DAMAGED_ADVICE = (
@@ -51,7 +51,7 @@ def list_all(settings: Settings) -> None:
         ]
         print_table(["DISK", "STATE", "POSITION", "MISSING", "DAMAGED", "FREE", "INCARNATION", "REASON"], rows)
         for who in answer.unknown:
-            said(f"unknown: {who}")
+            inform(f"unknown: {who}")
     failed = [f"{disk.path} ({_state(disk)})" for disk in answer.disks if _state(disk) in LOST]
     damaged = [f"{disk.path} ({disk.reason})" for disk in answer.disks if _state(disk) == "damaged"]
     if damaged and not failed:

@@ -1,4 +1,4 @@
-"""`syncpoint doctor`: examines the machine, the disks and the server, and says for each problem what to do.
+"""`syncpoint doctor`: examines the machine, the disks and the server, with advice for each problem.
 
 Place: beside a server, before it is started or while it runs; it measures disks with files of its own, which it
 removes. Promise: exit code 1 when something would keep a server from running or its promises from holding, 0 with

@@ -1,7 +1,7 @@
 """`syncpoint drain TARGET` and `undrain`: take a process, a cluster or a region out of service, unnoticed.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and says in the
+Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and shows in the
 meantime what is left, whenever that changes; interrupted, or when it takes too long, the drain stays in force.
 """
 
@@ -15,7 +15,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.constraints import refusals_explained
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import as_dict, print_answer, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import DurationType
 
@@ -48,14 +48,14 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
             return
         with refusals_explained():
             state = client.call("Admin.Drain", admin.DrainRequest(target=target, comment=comment))
-        said(f"Draining [{target}]: {', '.join(state.members) or 'no process is there'}.")
+        inform(f"Draining [{target}]: {', '.join(state.members) or 'no matching process'}.")
         begun = time.monotonic()
         end = begun + within[0]
         shown = ""
         while wait and (state.connections or state.chains):
             now = f"{counted(state.connections, 'connection')}, {counted(state.chains, 'chain')} left"
             if now != shown:
-                said(now)
+                inform(now)
                 shown = now
             if time.monotonic() >= end:
                 raise Problem(
@@ -68,7 +68,7 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
             if not state.draining:
                 raise Problem(f"Someone else ended the drain of [{target}].")
     if wait:
-        said(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
+        inform(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
     print_answer(settings.format, state)
 
 
@@ -81,7 +81,7 @@ def undrain(settings: Settings, target: str) -> None:
 
     with settings.client() as client:
         state = client.call("Admin.Undrain", admin.UndrainRequest(target=target))
-    said(f"Back in service: [{target}].")
+    inform(f"Back in service: [{target}].")
     print_answer(settings.format, state)
 
 

@@ -19,7 +19,7 @@ EXIT_CODES = {Code.NOT_FOUND: 3, Code.ALREADY_EXISTS: 4, Code.UNAVAILABLE: 5, Co
 
 
 def _missing(error: SyncpointError) -> str:
-    """The permission that a refusal says is missing, and on what."""
+    """The missing permission named by a refusal, and its resource."""
     if error.code is not Code.PERMISSION_DENIED or not error.details:
         return ""
     from syncpoint.wire.protobuf.status import missing_permission  # not with every command

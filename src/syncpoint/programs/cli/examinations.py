@@ -101,7 +101,7 @@ def event_loop() -> Finding:
     try:
         version = importlib.metadata.version("uvloop")
     except importlib.metadata.PackageNotFoundError:
-        return Finding("event loop", "warning", "asyncio's own, a little slower than uvloop", "Run `make setup`.")
+        return Finding("event loop", "warning", "the asyncio default, slightly slower than uvloop", "Run `make setup`.")
     return Finding("event loop", "ok", f"uvloop {version}")
 
 
@@ -123,7 +123,7 @@ def writable(what: str, folder: Path) -> Finding:
             pass
     except OSError as error:
         return Finding(what, "problem", f"{folder}: {error.strerror}", _advice(error, folder))
-    return Finding(what, "ok", f"{folder}{'' if there else ' (will be made)'}")
+    return Finding(what, "ok", f"{folder}{'' if there else ' (will be created)'}")
 
 
 def disk(folder: Path) -> list[Finding]:
@@ -207,7 +207,7 @@ def endpoint(settings: Settings, origin: str) -> list[Finding]:
     advice = "Start a server there"
     advice += f", or unset it: {unset[origin]}." if origin in unset else "."
     advice += " A server with TLS answers only with the right --tls-ca FILE."
-    return _asked(settings, f"endpoint {where}", f"given by {origin}; no server answers", advice)
+    return _asked(settings, f"endpoint {where}", f"set by {origin}; no server answers", advice)
 
 
 def _server(settings: Settings, host: str, number: int) -> list[Finding]:

@@ -1,8 +1,8 @@
 """What a listener needs before programs on other machines may reach it.
 
 Place: asked by `serve` and `run` before anything starts.
-Promise: a listener without access control or without TLS is opened to other machines only where the operator says so
-(`--insecure`), and then with a warning.
+Promise: a listener without access control or without TLS is opened to other machines only where the operator confirms
+it (`--insecure`), and then with a warning.
 """
 
 from __future__ import annotations

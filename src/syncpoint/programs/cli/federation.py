@@ -1,7 +1,7 @@
 """`syncpoint federation`: messages move between servers, by a file.
 
 Place: the outermost room; reads the file with `federation.spec`, asks the servers, runs the supervisor.
-Promise: `validate` starts nothing; whatever is shown or logged says where secrets are, never what they are.
+Promise: `validate` starts nothing; output and logs show where secrets are stored, never their values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syncpoint.programs.cli.federation_failover import failback, failover, stand
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
 from syncpoint.programs.cli.federation_plan import plan
-from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.output import inform, print_json
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 STOP_S = 60.0
@@ -57,7 +57,7 @@ for _command in (plan, pause, resume, accept_gap, standby, failover, failback, b
 def validate(settings: Settings, file: Path) -> None:
     """Check a file against the schema and for consistency, without contacting a server."""
     found, links = load_file(file)
-    said(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
+    inform(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
 
 
 @federation.command()
@@ -97,12 +97,14 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
         if found.runtime.metrics:
             metrics = Metrics()
             host, _, port = found.runtime.metrics.rpartition(":")
-            said(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
+            inform(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
         console = Console(stderr=True)
         supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stopping.set())
-        said(f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it")
+        inform(
+            f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it"
+        )
         if quiet or not console.is_terminal:
             unable = supervisor.run(until_done=once)
         else:
@@ -114,11 +116,11 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     finally:
         state.release(unable)
     for line in supervisor.summary.lines(unable) if once else ():
-        said(line)
+        inform(line)
     if once and unable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())
         raise Problem(f"Not everything could be copied: {reasons}", f"See {state.log('job')}.")
-    said("stopped")
+    inform("stopped")
 
 
 @federation.command()
@@ -161,7 +163,7 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
             running = supervisor is not None and bool(supervisor.job)
             print_json([as_dict(one, flows.get(one.flow.name), running, file) for one in progress])
             for task, why in absent.items():
-                said(f"{task}: {why}")
+                inform(f"{task}: {why}")
         elif watch and console.is_terminal:
             with Live(console=console, refresh_per_second=2) as live:
                 while True:
@@ -200,4 +202,4 @@ def stop(settings: Settings, file: Path) -> None:
         if time.monotonic() >= end:
             raise Problem(f"Process {running.pid} has not stopped in {STOP_S:.0f} s.", f"See {state.log('job')}.")
         time.sleep(0.2)
-    said("stopped")
+    inform("stopped")

@@ -15,7 +15,7 @@ import click
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.programs.cli.errors import EXIT_CODES, Problem
 from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file
-from syncpoint.programs.cli.output import print_json, said
+from syncpoint.programs.cli.output import inform, print_json
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option
 
@@ -56,7 +56,7 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         plan = work.plan(begin, end, only_look=dry_run)
         stored = 0
         if plan.messages and not dry_run:
-            said(f"{plan.messages:,} messages of the range are not at the target, or are left out by the flow")
+            inform(f"{plan.messages:,} messages of the range are missing at the target or excluded by the flow")
             with (
                 tempfile.TemporaryDirectory(prefix="syncpoint-backfill-") as folder,
                 local_spark(flow, master) as spark,
@@ -65,9 +65,9 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
     if settings.format == "json":
         print_json({"flow": flow, "missing": plan.messages, "stored": stored})
     elif dry_run:
-        said(f"{plan.messages:,} messages of the range are not at the target, or are left out by {flow}.")
+        inform(f"{plan.messages:,} messages of the range are missing at the target or excluded by {flow}.")
     else:
-        said(f"{stored:,} messages of {flow} were stored; nothing else of the range is missing.")
+        inform(f"{stored:,} messages of {flow} were stored; nothing else in the range is missing.")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import click
 from syncpoint.base.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def standby(settings: Settings, task: str, file: Path, names: tuple[str, ...]) -
     with Servers() as servers:
         for name in names:
             _rules(servers, found, f"projects/{found.project}/subscriptions/{name}")
-            said(f"{found.secondary.name}: copies live {found.ttl} in [{name}].")
+            inform(f"{found.secondary.name}: copies live {found.ttl} in [{name}].")
 
 
 def _rules(servers: Servers, found: ActivePassive, subscription: str) -> None:
@@ -134,7 +134,7 @@ def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = ()
         raise Problem(error.message, "docs/federation-patterns.md has the runbook.") from error
     now = runbook.placed(task, stage, found.primary.name, found.secondary.name, time.time())
     runbook.save(state, now)
-    said(f"publishers: {now.publishers}; consumers: {now.consumers} ({runbook.path_of(state, task)})")
+    inform(f"publishers: {now.publishers}; consumers: {now.consumers} ({runbook.path_of(state, task)})")
 
 
 def _answers(servers: Servers, cluster: FederatedCluster) -> bool:

@@ -24,7 +24,7 @@ file_argument = click.argument(
 
 
 def load_file(file: Path) -> tuple[Federation, list[FederationLink]]:
-    """What the file says, and its links. Raises `Problem`."""
+    """The contents of the file, and its links. Raises `Problem`."""
     from syncpoint.programs.federation.patterns.registry import links_of
     from syncpoint.programs.federation.spec import load
 

@@ -14,7 +14,7 @@ import click
 from syncpoint.base.model.errors import Code
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file
-from syncpoint.programs.cli.output import print_table, said
+from syncpoint.programs.cli.output import inform, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from syncpoint.programs.federation.servers import Servers
     from syncpoint.programs.federation.state import StateFolder
 
-LOSSES = ("DataLossError", "OUT_OF_RANGE")  # by which the job says that a source has deleted what was not copied
+LOSSES = (
+    "DataLossError",
+    "OUT_OF_RANGE",
+)  # by which the job reports that a source deleted messages before they were copied
 
 
 @click.command()
@@ -39,7 +42,7 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
     with Servers() as servers:
         flow_named(servers, links, flow, file)
     StateFolder(whole.runtime.state).pause(flow)
-    said(f"{flow} is paused; {advised(f'resume {flow}', file)} resumes it.")
+    inform(f"{flow} is paused; {advised(f'resume {flow}', file)} resumes it.")
 
 
 @click.command()
@@ -53,7 +56,7 @@ def resume(settings: Settings, flow: str, file: Path) -> None:
     whole, _ = load_file(file)
     if not StateFolder(whole.runtime.state).resume(flow):
         raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` lists paused flows.")
-    said(f"{flow} goes on.")
+    inform(f"{flow} is running again.")
 
 
 @click.command("accept-gap")
@@ -73,7 +76,7 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
             raise Problem(f"{flow} has no gaps to accept.", "`status` shows what blocks it, and what to do.")
         lost = servers.lost(found)
         if lost:
-            # The source cannot be read where the flow is: it begins anew behind, and the target records the gap.
+            # The source cannot be read where the flow is: it restarts after the gap, which the target records.
             StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
             gaps = lost
         else:
@@ -95,5 +98,5 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
         if error.code is not Code.FAILED_PRECONDITION or shown is None or not any(one in shown.error for one in LOSSES):
             raise
         state.accept(flow.name, shown.error)
-        said(f"{flow.name} restarts at its target's position.")
+        inform(f"{flow.name} restarts at its target's position.")
         return []

@@ -1,6 +1,6 @@
 """`syncpoint federation plan`: the links and flows that a file comes to, before anything moves.
 
-Place: beside `federation`. Promise: it starts nothing, and says where secrets are, never what they are.
+Place: beside `federation`. Promise: it starts nothing, and prints where secrets are stored, never their values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.federation_file import file_argument, load_file
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan(settings: Settings, file: Path) -> None:
     click.echo()
     print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
     for one in absent:
-        said(one)
+        inform(one)
 
 
 def _origins(link: FederationLink) -> str:

@@ -14,7 +14,7 @@ import click
 
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.iam_accounts import accounts, new_key
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 TRIES = 10
@@ -63,8 +63,8 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
     parse(content)
     public.write_text(new_key(key_file, owner, settings.project_or_none or ""))
     auth_file.write_text(yaml.safe_dump(content, sort_keys=False))
-    said(f"Wrote {auth_file} and {public}, for the server.")
-    said(f"Wrote {key_file}, which is secret: anyone who has it owns the server.")
+    inform(f"Wrote {auth_file} and {public}, for the server.")
+    inform(f"Wrote {key_file}, which is secret: anyone who has it owns the server.")
 
 
 @iam.command()
@@ -75,7 +75,7 @@ def roles(settings: Settings, role: str | None) -> None:
     from syncpoint.catalog.access.roles import ROLES
 
     if role is not None and role not in ROLES:
-        raise Problem(f"there is no role {role}", "`syncpoint iam roles` lists them.", exit_code=3)
+        raise Problem(f"unknown role {role}", "`syncpoint iam roles` lists them.", exit_code=3)
     if role is not None:
         held = sorted(ROLES[role])
         print_answer(settings.format, held, ["PERMISSION"], [[one] for one in held])
@@ -168,7 +168,7 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
     name = _named(settings, resource)
     with settings.client() as client:
         stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
-    said(f"Replaced the policy of [{name}].")
+    inform(f"Replaced the policy of [{name}].")
     print_answer(settings.format, stored)
 
 
@@ -263,7 +263,7 @@ def _change(settings: Settings, resource: str, change: Callable[[Any], bool], do
         for _ in range(TRIES):
             found = _read(client, name)
             if not change(found):
-                said(f"{nothing}: [{name}].")
+                inform(f"{nothing}: [{name}].")
                 return
             try:
                 request = messages.SetIamPolicyRequest(resource=name, policy=found)
@@ -272,7 +272,7 @@ def _change(settings: Settings, resource: str, change: Callable[[Any], bool], do
                 if error.code is not Code.ABORTED:
                     raise
                 continue
-            said(f"{done} on [{name}].")
+            inform(f"{done} on [{name}].")
             print_answer(settings.format, stored)
             return
     raise Aborted("The policy kept changing while it was edited. Try again.")

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_messages, said
+from syncpoint.programs.cli.output import inform, print_answer, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -48,7 +48,7 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
     request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
     with settings.client() as client:
         made = client.call("ServiceAccounts.CreateServiceAccount", request)
-    said(f"Created account [{made.email}] of [{made.project}].")
+    inform(f"Created account [{made.email}] of [{made.project}].")
     print_answer(settings.format, made)
 
 
@@ -82,7 +82,7 @@ def delete_account(settings: Settings, email: str) -> None:
 
     with settings.client() as client:
         client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
-    said(f"Deleted account [{email}].")
+    inform(f"Deleted account [{email}].")
 
 
 @accounts.group()
@@ -119,7 +119,7 @@ def create_key(settings: Settings, email: str, path: Path, days: int | None) -> 
     except BaseException:
         path.unlink(missing_ok=True)  # nobody knows it
         raise
-    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret and cannot be downloaded again.")
+    inform(f"Wrote {path}: key {made.id} of [{email}]. It is secret and cannot be downloaded again.")
 
 
 @keys.command("list")
@@ -146,7 +146,7 @@ def delete_key(settings: Settings, email: str, key_id: str) -> None:
     with settings.client() as client:
         request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
         client.call("ServiceAccounts.DeleteServiceAccountKey", request)
-    said(f"Deleted key {key_id} of [{email}].")
+    inform(f"Deleted key {key_id} of [{email}].")
 
 
 def new_key(path: Path, email: str, project: str) -> str:

@@ -15,7 +15,7 @@ import click
 
 from syncpoint.base.model.wording import counted, utc_text
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def rotate(settings: Settings, path: Path, topic: tuple[str, ...]) -> None:
             )
         return await key_admin.rotate(keys, [numbers[name] for name in wanted])
 
-    said(f"{counted(_with_keys(path, act), 'topic')} will be sealed with a new data key within a minute.")
+    inform(f"{counted(_with_keys(path, act), 'topic')} will be sealed with a new data key within a minute.")
 
 
 @keys.command()
@@ -195,11 +195,11 @@ def rewrap(path: Path) -> None:
 
     removed, changed, left, current = _with_keys(path, act)
     if removed:
-        said(f"{counted(removed, 'key')} of deleted topics removed.")
-    said(f"{counted(changed, 'data key')} rewrapped under {current}.")
+        inform(f"{counted(removed, 'key')} of deleted topics removed.")
+    inform(f"{counted(changed, 'data key')} rewrapped under {current}.")
     if left:
         raise Problem(
             f"{counted(left, 'data key')} were created or changed under another line during the run",
             "Make sure that the newest line comes first in every proxy's key file, then run this again.",
         )
-    said("All other lines can be removed from every proxy's key file.")
+    inform("All other lines can be removed from every proxy's key file.")

@@ -1,7 +1,7 @@
 """`syncpoint limits get|set|reset`: the running server's flow control.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `set` changes what is named and nothing else, and says what it was; what concerns every topic or subscriber has
+Promise: `set` changes only what is named, and prints the previous value; what concerns every topic or subscriber has
 to be asked for by --default. 0 means no bound.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 SCOPES = {
@@ -154,7 +154,7 @@ def _change(settings: Settings, scope: str, name: str, change: Callable[[Any], N
         place = scope if not name else "topics" if scope == "topic" else "subscriptions"
         request.update_mask.paths.append(place)
         changed = client.call("Admin.UpdateLimits", request)
-    said(f"{name or f'Limit {scope}'}: {_bounds(changed, scope, name)}; it was {before}.")
+    inform(f"{name or f'Limit {scope}'}: {_bounds(changed, scope, name)}; it was {before}.")
     _print(changed, settings.format)
 
 
@@ -185,4 +185,4 @@ def _row(scope: str, limit: Any, what: str) -> tuple[str, str, str, str]:
 
 
 def _bound(number: int) -> str:
-    return f"{number:,}" if number else "no bound"
+    return f"{number:,}" if number else "unlimited"

@@ -21,7 +21,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_json, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_json, print_table
 from syncpoint.programs.cli.serve import default_data
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -186,8 +186,8 @@ def _report(losses: Losses) -> None:
             click.echo(f"  {one['source']}: {', '.join(map(str, one['ids']))}")
     if losses.any:
         click.echo(
-            "\nAcknowledgements and other facts of the same positions are lost with them: messages that were"
-            " acknowledged may come again, and topics of which nothing is left are not named here."
+            "\nAcknowledgements and other facts at the same positions are also lost: acknowledged messages may be"
+            " redelivered, and topics without any remaining data are not listed here."
         )
 
 
@@ -200,7 +200,7 @@ def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
         advice = "Name the --disk folders of `serve`; without --disk it is DATA/disk-1."
         if len(strangers) == len(folders):
             raise Problem(what, advice)
-        said(f"{what}: a wiped disk, or the wrong folder?")
+        inform(f"{what}: a wiped disk, or the wrong folder?")
     for folder in folders:
         if not folder.is_dir():
             raise Problem(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import as_dict, print_answer, print_json, print_table, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -66,7 +66,7 @@ def headroom(settings: Settings) -> None:
     if settings.format == "json":
         print_json(as_dict(found))
     elif not found.rows:
-        said("All processes are in one place: there is no other zone or rack to take over.")
+        inform("All processes are in one place, so no other zone or rack can take over.")
     else:
         rows = [
             [one.domain, one.role, f"{one.left} of {one.members}", _share(one.busy), _share(one.busy_after), _word(one)]
@@ -78,18 +78,18 @@ def headroom(settings: Settings) -> None:
 
 
 def _share(busy: float) -> str:
-    return f"{100 * busy:.0f} %"
+    return f"{100 * busy:.0f}%"
 
 
 def _word(row: Any) -> str:
-    word = "nobody left" if not row.left else "too much" if row.short else "enough"
-    return word + (f", {row.unknown} do not report" if row.unknown else "")
+    word = "none left" if not row.left else "overloaded" if row.short else "enough"
+    return word + (f", {row.unknown} not reporting" if row.unknown else "")
 
 
 def _show(settings: Settings, found: Any) -> None:
     if print_answer(settings.format, found):
         return
-    said(f"Mode: {found.mode}{', paused' if found.paused else ''}.")
+    inform(f"Mode: {found.mode}{', paused' if found.paused else ''}.")
     print_table(["PROCESS", "IS"], [[one.name, one.verdict] for one in found.processes])
     if found.records:
         rows = [[one.time.ToJsonString(), one.action, one.process, one.outcome, one.reason] for one in found.records]

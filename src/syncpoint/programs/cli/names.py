@@ -2,7 +2,7 @@
 is asked, and of a cluster's processes, which stand in its file.
 
 Place: below the arguments of commands. Promise: where no server answers within `ASK_S`, or no file can be read,
-nothing is offered, and nothing is said: a shell has no place for it.
+nothing is offered or printed: a shell has no place for it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Offered(NamedTuple):
             from syncpoint.catalog.access.settings import load
 
             try:
-                load(auth)  # what is wrong with it is said now
+                load(auth)  # reports its errors now
             except InvalidArgument as error:
                 raise Problem(error.message, "docs/security.md explains every key of the file of --auth.") from error
         return Offered(auth, host_names, push_networks, push_issuer, known_models, tuple(known_buckets))

@@ -19,7 +19,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.cluster import folder_option, format_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.orphans import Found, Orphans
@@ -103,7 +103,7 @@ def list_orphans(folder: Path, form: str) -> None:
                 ],
             )
     if found.unheard:
-        said(f"No process reports {counted(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
+        inform(f"No process reports {counted(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
 
 
 @orphans.command()
@@ -125,9 +125,9 @@ def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: boo
     confirmed = _with_orphans(
         folder, lambda orphans: orphans.adopt(number, topic, subscription, _me(), ordered=ordered)
     )
-    said(f"{number} is now {topic}; {subscription} has all its stored messages.")
+    inform(f"{number} is now {topic}; {subscription} has all its stored messages.")
     if not confirmed:
-        said("Not every chain has confirmed; chains that are not open now will learn of it when they open.")
+        inform("Not every chain has confirmed; chains that are not open now will apply it when they open.")
 
 
 @orphans.command()
@@ -144,7 +144,7 @@ def delete(folder: Path, number: int, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete all messages of the lost topic {number}?", abort=True)
     gone = _with_orphans(folder, lambda orphans: orphans.delete(number, _me()))
-    said(f"{counted(gone.messages, 'message')} of {number} are being deleted.")
+    inform(f"{counted(gone.messages, 'message')} of {number} are being deleted.")
 
 
 def _me() -> Any:

@@ -2,7 +2,7 @@
 
 Place: the end of every command that asks a server.
 Promises: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command. On a
-terminal only cells are cut that no other command takes, and it is said.
+terminal only cells that no other command takes are cut, with a note.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def print_table(
     for line in text.getvalue().splitlines():
         click.echo(line.rstrip())
     if cut:
-        said("(cut to fit; --wide shows all)")
+        inform("(cut to fit; --wide shows all)")
 
 
 def fitted(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
@@ -228,7 +228,7 @@ def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]
     return [headings[index] for index in used], [[row[index] for index in used] for row in rows]
 
 
-def said(text: str) -> None:
+def inform(text: str) -> None:
     """What a command did, on standard error, where it does not mix with an answer."""
     click.echo(text, err=True)
 

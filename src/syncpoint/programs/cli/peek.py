@@ -13,7 +13,7 @@ import click
 
 from syncpoint.programs.cli.deliveries import data_text
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show, without_empty_columns
+from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import TimeType, put_time
 
@@ -108,6 +108,6 @@ def _show(
         ]
         print_table(*without_empty_columns(["DATA", *[heading for heading, _ in COLUMNS]], rows))
         if more:
-            said(f"(there may be more; --limit is {limit})")
+            inform(f"(there may be more; --limit is {limit})")
     for one in unknown:
-        said(f"Not shown: {one}")
+        inform(f"Not shown: {one}")

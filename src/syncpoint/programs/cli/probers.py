@@ -18,7 +18,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def run(
     try:
         if metrics is not None:
             host, port = _address("--metrics", metrics)
-            said(f"metrics on http://{host}:{page.serve(host, port)}/metrics")
+            inform(f"metrics on http://{host}:{page.serve(host, port)}/metrics")
         push = _push_receiver(push_listen, push_url) if any(one.name == "P7" for one in chosen) else None
         around = ProbeSurroundings(
             project=project,
@@ -173,7 +173,7 @@ def run(
         if once:
             asyncio.run(driver.once())
         else:
-            said(f"running {counted(len(chosen), 'prober')} at {', '.join(one.address for one in places)}")
+            inform(f"running {counted(len(chosen), 'prober')} at {', '.join(one.address for one in places)}")
             asyncio.run(_until_ended(driver.forever(interval_s)))
         if push is not None:
             push.close()
@@ -182,7 +182,7 @@ def run(
     if once:
         _report(settings, board)
     else:
-        said("stopped")
+        inform("stopped")
 
 
 async def _until_ended(work: Any) -> None:
@@ -202,12 +202,12 @@ def _chosen(only: tuple[str, ...], without: tuple[str, ...]) -> list[ProberSpec]
     for option, names in given.items():
         for one in names:
             if one not in BY_NAME:
-                raise click.UsageError(f"{option}: there is no prober {one}; choose from {', '.join(BY_NAME)}.")
+                raise click.UsageError(f"{option}: unknown prober {one}; choose from {', '.join(BY_NAME)}.")
     chosen = [
         one for one in PROBERS if (not only or one.name in given["--only"]) and one.name not in given["--without"]
     ]
     if not chosen:
-        raise click.UsageError("No prober is left.")
+        raise click.UsageError("No probers left to run.")
     return chosen
 
 
@@ -243,8 +243,8 @@ def _report(settings: Settings, board: ProberBoard) -> None:
     print_answer(settings.format, found, headings, [_row(one) for one in found["probers"]])
     bad = [f"{prober}.{one.measure} at {endpoint}" for prober, endpoint, one in board.unexpected]
     if not found["asExpected"]:
-        raise Problem(f"not as expected: {', '.join(bad)}", "docs/operations/probers.md explains each metric.")
-    said(f"all as expected: {counted(3 * len(board.entries), 'metric')}")
+        raise Problem(f"failed: {', '.join(bad)}", "docs/operations/probers.md explains each metric.")
+    inform(f"all passed: {counted(3 * len(board.entries), 'check')}")
 
 
 def _row(entry: dict[str, Any]) -> list[str]:

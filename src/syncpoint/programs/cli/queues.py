@@ -13,7 +13,7 @@ import click
 
 from syncpoint.programs.cli.errors import for_each
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_answer, print_fields, print_messages, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_fields, print_messages
 from syncpoint.programs.cli.resources import ResourceGroup, labels_option, limit_option
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.subscription_options import configure, queue_options, readable
@@ -59,7 +59,7 @@ def create(settings: Settings, queue: tuple[str, ...], ordering: bool, labels: t
             request.subscription.enable_message_ordering = ordering
             configure(request.subscription, settings, chosen)
             made.append(client.call("Admin.CreateQueue", request))
-            said(f"Created queue [{made[-1].topic.name}].")
+            inform(f"Created queue [{made[-1].topic.name}].")
     print_answer(settings.format, made)
 
 
@@ -101,6 +101,6 @@ def delete(settings: Settings, queue: tuple[str, ...]) -> None:
 
         def one(name: str) -> None:
             client.call("Admin.DeleteQueue", admin.DeleteQueueRequest(topic=name))
-            said(f"Deleted queue [{name}].")
+            inform(f"Deleted queue [{name}].")
 
         for_each([settings.name("topics", given) for given in queue], one)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -42,10 +42,10 @@ def receipt(settings: Settings, message_id: str, topic: str) -> None:
         rows = [[one.disk, admin.DiskCopy.State.Name(one.state).lower(), one.reason] for one in found.copies]
         print_table(["DISK", "STATE", *(["REASON"] if any(row[2] for row in rows) else [])], rows)
         where = f"chain {found.chain}, log {found.log}" if found.chain else f"log {found.log}"
-        said(
+        inform(
             f"{held} of {len(found.copies)} disks hold it ({where}, entry {found.position}, {found.entry_bytes} bytes)."
         )
         if not found.suffices:
-            said("An acknowledgement requires more: `syncpoint disks list` shows what is wrong with the others.")
+            inform("An acknowledgement requires more: `syncpoint disks list` shows what is wrong with the others.")
     if not found.suffices:
         raise click.exceptions.Exit(1)

@@ -16,7 +16,7 @@ import click
 
 from syncpoint.programs.cli.errors import for_each
 from syncpoint.programs.cli.names import listing, names
-from syncpoint.programs.cli.output import print_message, print_messages, said
+from syncpoint.programs.cli.output import inform, print_message, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
@@ -97,7 +97,7 @@ class Kind:
             print_messages(found, settings.format, columns)
 
     def add_describe(self, group: click.Group, text: str) -> None:
-        """`describe`: one of them as it is. `text`: what the command says of itself."""
+        """`describe`: one of them as it is. `text`: help of the command."""
 
         @group.command(help=text)
         @click.argument(self.word, shell_complete=names(self.collection))
@@ -108,7 +108,7 @@ class Kind:
             print_message(found, settings.format)
 
     def add_delete(self, group: click.Group, text: str) -> None:
-        """`delete`: some of them. `text`: what the command says of itself."""
+        """`delete`: some of them. `text`: help of the command."""
 
         @group.command(help=text)
         @click.argument(self.word, nargs=-1, required=True, shell_complete=names(self.collection))
@@ -118,7 +118,7 @@ class Kind:
 
                 def one(name: str) -> None:
                     self.call(client, "Delete", name)
-                    said(f"Deleted {self.word} [{name}].")
+                    inform(f"Deleted {self.word} [{name}].")
 
                 for_each([settings.name(self.collection, short) for short in given[self.word]], one)
 

@@ -22,7 +22,7 @@ from syncpoint.base.model.errors import Aborted, FailedPrecondition
 from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.cluster import format_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 
 if TYPE_CHECKING:
     from syncpoint.catalog.metadata.store_client import SharedStore
@@ -71,7 +71,7 @@ def plan(file: Path, form: str) -> None:
             rows.append([one["step"], gets or "-", lasting(one["watchS"]) if one["watchS"] else "-"])
         print_table(["STEP", "GETS THE RELEASE", "WATCHED"], rows)
     if refused:
-        raise Problem("it cannot start", "\n  ".join(refused))
+        raise Problem("not ready to start", "\n  ".join(refused))
 
 
 @rollout.command()
@@ -96,7 +96,7 @@ def check(file: Path) -> None:
     if found:
         raise Problem("environments differ", "\n  ".join(dict.fromkeys(found)))
     count = sum(len(one) for one in reports.values())
-    said(f"{count} processes: versions and settings are the same, by role.")
+    inform(f"{count} processes: versions and settings are the same, by role.")
 
 
 @rollout.command()
@@ -153,7 +153,7 @@ def abort(file: Path, reason: str) -> None:
             "To leave a version that is fully rolled out, roll out the previous version.",
         )
     if driver:
-        said(f"{driver} rolls it back; `syncpoint rollout status {file}` shows the progress.")
+        inform(f"{driver} is rolling it back; `syncpoint rollout status {file}` shows the progress.")
     else:
         _drive(file, lambda controller: controller.resume(), good="rolled back")
 
@@ -179,7 +179,7 @@ def status(file: Path, form: str) -> None:
     if print_answer(form, None if state is None else {**state.encode(), "driven_by": driver}):
         return
     if state is None:
-        said("No rollout has started yet.")
+        inform("No rollout has started yet.")
         return
     rows = [
         ["name", state.name],
@@ -187,11 +187,11 @@ def status(file: Path, form: str) -> None:
         ["state", state.state],
         ["step", f"{state.step} ({', '.join(state.steps)})"],
         ["watched", f"{lasting(state.watched_s)} of {lasting(state.watch_s)}" if state.watch_s else ""],
-        ["does of all", ", ".join(f"{role} {share:.0%}" for role, share in state.shares.items())],
+        ["share of work", ", ".join(f"{role} {share:.0%}" for role, share in state.shares.items())],
         *([key.replace("_", " "), f"{value:g}"] for key, value in state.figures.items()),
-        ["waits for", state.waits_for],
-        ["went back because", state.reason],
-        ["driven by", driver or ("" if state.over else f"nobody: syncpoint rollout resume {file}")],
+        ["waiting for", state.waits_for],
+        ["rolled back because", state.reason],
+        ["controller", driver or ("" if state.over else f"none; run: syncpoint rollout resume {file}")],
     ]
     print_table(["FIELD", "VALUE"], [row for row in rows if row[1]])
     print_table(
@@ -280,7 +280,7 @@ def _drive(file: Path, how: Callable[[RolloutController], Awaitable[RolloutState
 
 
 def _report(text: str) -> None:
-    said(f"{time.strftime('%H:%M:%S')}  {text}")
+    inform(f"{time.strftime('%H:%M:%S')}  {text}")
 
 
 def _who() -> str:

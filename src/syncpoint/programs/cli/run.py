@@ -2,7 +2,7 @@
 
 Place: in front of `syncpoint.node.cluster`; it reads options and hands them over.
 Promise: once others can call the process, one line `NAME ready on HOST:PORT` stands on standard output (a proxy also
-says `syncpoint ready on HOST:PORT`, the address for clients). What ends it before it was stopped is the last line on
+has `syncpoint ready on HOST:PORT`, the address for clients). What ends it before it was stopped is the last line on
 standard error: exit code 1 when it could not start, 3 when another process has taken its name.
 """
 
@@ -16,7 +16,7 @@ import click
 from syncpoint.programs.cli import exposed
 from syncpoint.programs.cli.cluster import file_option
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
@@ -84,10 +84,10 @@ def run(
     if require_disks:
         process = replace(process, require_disks=True)
     for text in exposures(settings, process, insecure=insecure or settings.insecure):
-        said(text)
+        inform(text)
     code = run_process(settings, process, ready_file)
     if code:
-        raise SystemExit(code)  # the last line on standard error says why
+        raise SystemExit(code)  # the last line on standard error has the reason
 
 
 def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: bool) -> list[str]:
@@ -121,7 +121,7 @@ def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: 
 
 
 def _stranger(settings: ClusterSettings, path: Path, name: str, roles: tuple[str, ...], region: str | None) -> None:
-    """Refuse a process that the file does not have where something must be said for it."""
+    """Refuse a process that the file does not have if its options are incomplete."""
     if not roles:
         raise Problem(
             f"{path} has no process {name}; there are {', '.join(settings.processes)}",

@@ -11,7 +11,7 @@ import click
 
 from syncpoint.programs.cli.deliveries import data_text
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, dig, print_answer, print_table, said, show
+from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 COLUMNS = [("MESSAGE_ID", "messageId"), ("ENQUEUE_TIME", "enqueueTime")]
@@ -54,7 +54,7 @@ def list_(settings: Settings, topic: str, limit: int) -> None:
     rows = [[show(dig(as_dict(one), path)) for _, path in COLUMNS] for one in found]
     print_table([heading for heading, _ in COLUMNS], rows)
     if more:
-        said(f"(there are more; --limit is {limit})")
+        inform(f"(there are more; --limit is {limit})")
 
 
 @scheduled.command("show")
@@ -90,4 +90,4 @@ def cancel(settings: Settings, message_id: tuple[str, ...], topic: str) -> None:
     with settings.client() as client:
         for one in message_id:
             client.call("Admin.CancelScheduledMessage", admin.CancelScheduledMessageRequest(topic=name, message_id=one))
-            said(f"Cancelled [{one}].")
+            inform(f"Cancelled [{one}].")

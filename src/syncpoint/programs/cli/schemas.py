@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_answer, print_messages, said
+from syncpoint.programs.cli.output import inform, print_answer, print_messages
 from syncpoint.programs.cli.resources import Kind, ResourceGroup
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -63,7 +63,7 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
     given.name = name
     with settings.client() as client:
         made = client.call("SchemaService.CreateSchema", pubsub.CreateSchemaRequest(parent=parent, schema=given))
-    said(f"Created schema [{made.name}], revision {made.revision_id}.")
+    inform(f"Created schema [{made.name}], revision {made.revision_id}.")
     print_answer(settings.format, made)
 
 
@@ -121,7 +121,7 @@ def delete_revision(settings: Settings, schema: str) -> None:
     name = settings.name("schemas", schema)
     with settings.client() as client:
         client.call("SchemaService.DeleteSchemaRevision", pubsub.DeleteSchemaRevisionRequest(name=name))
-    said(f"Deleted revision [{name}].")
+    inform(f"Deleted revision [{name}].")
 
 
 @schemas.command("validate-schema")
@@ -137,7 +137,7 @@ def validate_schema(settings: Settings, kind: str, definition: str | None, defin
     with settings.client() as client:
         request = pubsub.ValidateSchemaRequest(parent=f"projects/{settings.project}", schema=given)
         client.call("SchemaService.ValidateSchema", request)
-    said("The definition is valid.")
+    inform("The definition is valid.")
 
 
 @schemas.command("validate-message")
@@ -163,7 +163,7 @@ def validate_message(
     )
     with settings.client() as client:
         client.call("SchemaService.ValidateMessage", request)
-    said("The message fits.")
+    inform("The message fits.")
 
 
 def _given(kind: str, definition: str | None, file: Path | None) -> Any:
@@ -182,5 +182,5 @@ def _bytes_of(file: Path | None) -> bytes:
 def _changed(settings: Settings, method: str, request: Any) -> None:
     with settings.client() as client:
         made = client.call(method, request)
-    said(f"Committed revision {made.revision_id} of schema [{made.name}].")
+    inform(f"Committed revision {made.revision_id} of schema [{made.name}].")
     print_answer(settings.format, made)

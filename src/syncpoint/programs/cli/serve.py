@@ -20,7 +20,7 @@ from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.programs.cli import exposed
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.offered import KEY_FILE, Offered, offered_options
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import ENDPOINT_DEFAULT
 
 if TYPE_CHECKING:
@@ -196,16 +196,16 @@ def serve(
     crew = f", {counted(workers, 'worker')}" if workers else ""
 
     def announce(endpoint: str) -> None:
-        said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C stops it.")
+        inform(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C stops it.")
         for disk in new:  # not before it is known that the others suffice
-            said(f"Disk {disk} is new: copying data from the others.")
+            inform(f"Disk {disk} is new: copying data from the others.")
         if warning:
-            said(warning)
+            inform(warning)
         if tls_cert is None and offered.auth is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
             where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
-            said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
+            inform(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
 
-    failed = run(settings, announce)  # it has said why
+    failed = run(settings, announce)  # it has printed the reason
     if failed == PORT_TAKEN:
         raise Problem(
             "the server did not start",

@@ -42,7 +42,7 @@ def config_path() -> Path:
 
 
 def read_config() -> dict[str, str]:
-    """What the configuration file says; empty when there is none."""
+    """The contents of the configuration file; empty when there is none."""
     path = config_path()
     try:
         with path.open("rb") as file:
@@ -89,7 +89,7 @@ class Settings:
 
     @property
     def endpoint_source(self) -> str:
-        """Who says which endpoint is in force; empty for the built-in one."""
+        """The origin of the endpoint in use; empty for the built-in one."""
         if self.endpoint_option:
             return "--endpoint"
         if os.environ.get("PUBSUB_EMULATOR_HOST"):

@@ -1,6 +1,6 @@
 """`syncpoint simulate routing`: uniformity against movement over e, as a table and a plot.
 
-Place: needs no server; for whoever wants to set `balance` in cluster.yaml. numpy is needed (the extra `simulate`).
+Place: needs no server; for users who set `balance` in cluster.yaml. numpy is needed (the extra `simulate`).
 Promise: the assignment is computed by the code that routers run; the same options give the same figures.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def routing(
         raise Problem(f"numpy is needed for this: {error}", "pip install 'syncpoint[simulate]'") from error
 
     scenario = Scenario(forwarders=forwarders, clients=clients, skew=skew, share=share, seed=seed)
-    result = run(scenario, said)
+    result = run(scenario, inform)
     if plot is not None:
         plot.write_text(drawn(result))
-        said(f"Wrote {plot}.")
-    headings = ["E", "HIGHEST", "GONE", "GONE ANEW", "COME", "COME ANEW", "CHURN", "CHURN ANEW"]
+        inform(f"Wrote {plot}.")
+    headings = ["E", "HIGHEST", "GONE", "LOST RECOMPUTED", "COME", "ADDED RECOMPUTED", "CHURN", "CHURN RECOMPUTED"]
     print_answer(
         settings.format,
         [{"e": row.e, **{name: getattr(row, name) for name in COLUMNS}} for row in result.rows],
@@ -80,7 +80,7 @@ def routing(
 
 def _cells(row: SpreadRow) -> list[str]:
     e = "unbounded" if row.e is None else f"{row.e:g}"
-    return [e, f"{row.highest:.3f}", *(f"{100 * getattr(row, name):.4f} %" for name in COLUMNS[1:])]
+    return [e, f"{row.highest:.3f}", *(f"{100 * getattr(row, name):.4f}%" for name in COLUMNS[1:])]
 
 
 def drawn(result: SpreadResult) -> str:
@@ -122,9 +122,9 @@ def drawn(result: SpreadResult) -> str:
             moved,
             [
                 PlotLine("one forwarder lost, sticky", BLUE, points("gone")),
-                PlotLine("one lost, computed anew", RED, points("gone_anew")),
+                PlotLine("one lost, recomputed", RED, points("gone_anew")),
                 PlotLine("one added, sticky", GREEN, points("come")),
-                PlotLine(f"an equal share ({ideal:.3g} %)", GREY, [(row.e or 0.0, ideal) for row in rows], True),
+                PlotLine(f"an equal share ({ideal:.3g}%)", GREY, [(row.e or 0.0, ideal) for row in rows], True),
             ],
         ),
         Panel(

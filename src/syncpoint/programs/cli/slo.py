@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.output import print_answer, print_table, said
+from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 NO_DATA, NOT_APPLICABLE = 2, 3
@@ -41,15 +41,15 @@ def list_(settings: Settings) -> None:
     if print_answer(settings.format, {"slis": slis, "slos": slos}):
         return
     print_table(["INDICATOR", "NOW", "EVENTS"], [[one.name, value_of(one), f"{one.events:.0f}"] for one in slis])
-    said("")
+    inform("")
     print_table(
         ["OBJECTIVE", "PROMISED", "GOOD", "BUDGET", "BURNS"],
         [
             [
                 one.name,
                 one.objective,
-                "-" if one.state in (NO_DATA, NOT_APPLICABLE) else f"{100 * one.good_ratio:.4g} %",
-                state_of(one.state) or f"{100 * one.budget_left:.4g} %",
+                "-" if one.state in (NO_DATA, NOT_APPLICABLE) else f"{100 * one.good_ratio:.4g}%",
+                state_of(one.state) or f"{100 * one.budget_left:.4g}%",
                 next((f"{rate.rate:.3g}" for rate in one.burn_rates if rate.window.seconds == 3600), ""),
             ]
             for one in slos
@@ -59,14 +59,14 @@ def list_(settings: Settings) -> None:
 
 def state_of(state: int) -> str:
     """What stands in place of a number; empty where there is one."""
-    return {NO_DATA: "no data", NOT_APPLICABLE: "not here"}.get(state, "")
+    return {NO_DATA: "no data", NOT_APPLICABLE: "not applicable"}.get(state, "")
 
 
 def value_of(sli: Any) -> str:
     """The value of an indicator, with its unit."""
     if sli.state in (NO_DATA, NOT_APPLICABLE):
         return state_of(sli.state)
-    return f"{100 * sli.value:.5g} %" if sli.unit == "ratio" else f"{sli.value:.3g} s"
+    return f"{100 * sli.value:.5g}%" if sli.unit == "ratio" else f"{sli.value:.3g} s"
 
 
 @slo.command()
@@ -90,17 +90,17 @@ def report(settings: Settings, month: str) -> None:
         [
             [
                 one.slo,
-                f"{100 * one.promised:.6g} %",
-                state_of(one.state) or f"{100 * one.measured:.6g} %",
+                f"{100 * one.promised:.6g}%",
+                state_of(one.state) or f"{100 * one.measured:.6g}%",
                 f"{one.events:.0f}",
-                f"{one.credit_percent:g} %",
+                f"{one.credit_percent:g}%",
             ]
             for one in found.lines
         ],
     )
-    whole = "" if found.complete else ", which is not over"
-    share = f"{100 * found.measured_ratio:.4g} %"
-    said(f"{found.month}{whole}: measured for {share} of it; credit {found.credit_percent:g} %.")
+    whole = "" if found.complete else " (month to date)"
+    share = f"{100 * found.measured_ratio:.4g}%"
+    inform(f"{found.month}{whole}: measured for {share} of it; credit {found.credit_percent:g}%.")
 
 
 @slo.command()

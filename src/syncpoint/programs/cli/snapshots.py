@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import change_labels, parse_pairs
@@ -55,7 +55,7 @@ def create(settings: Settings, snapshot: tuple[str, ...], subscription: str, lab
                 labels=parse_pairs(labels, "--labels"),
             )
             made.append(client.call("Subscriber.CreateSnapshot", request))
-            said(f"Created snapshot [{made[-1].name}].")
+            inform(f"Created snapshot [{made[-1].name}].")
     print_answer(settings.format, made)
 
 
@@ -82,5 +82,5 @@ def update(
             request.update_mask.paths.append("labels")
         require_change(request.update_mask.paths)
         changed = client.call("Subscriber.UpdateSnapshot", request)
-    said(f"Updated snapshot [{name}].")
+    inform(f"Updated snapshot [{name}].")
     print_answer(settings.format, changed)

@@ -75,7 +75,7 @@ def python_of(variable: str) -> Finding:
     what = f"{variable} ({program})" if chosen else f"{variable} is not set: python3 of the path"
     advice = f"`export {variable}={sys.executable}`"
     if not chosen:
-        advice += ", or `import pyspark_pubsub` before the session is made, which does that"
+        advice += ", or `import pyspark_pubsub` before creating the session, which sets it"
     try:
         answer = _asked([program, "-c", _PROBE]).split()[-4:]
         major, minor, has_format, has_spark = map(int, answer)
@@ -109,7 +109,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _asked(command: list[str]) -> str:
-    """What a program says, on either stream; Java reports its version on the second."""
+    """The output of a program, on either stream; Java reports its version on the second."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
     return done.stdout + done.stderr
 
@@ -120,5 +120,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"does not answer within {ASK_S:.0f} s"
     if isinstance(error, subprocess.CalledProcessError):
-        return f"ends with code {error.returncode}"
-    return "gives an unknown answer"
+        return f"exits with code {error.returncode}"
+    return "gives an unexpected answer"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syncpoint.programs.cli.output import said
+from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def local_spark(name: str, master: str) -> Iterator[SparkSession]:
 
     from syncpoint.programs.federation.session import session
 
-    said("starting Spark")
+    inform("starting Spark")
     spark = session(name, master)
     try:
         yield spark

@@ -72,4 +72,4 @@ def _asking(one: Any, options: Any) -> _Sending:
     from syncpoint.catalog.metadata.message_rules import accounts_asked_as
 
     accounts = accounts_asked_as(one.message_transforms)
-    return _Sending(one.name, "ask models as", ", ".join(accounts), options.transform_author)
+    return _Sending(one.name, "query models as", ", ".join(accounts), options.transform_author)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import parse_pairs
 
@@ -121,7 +121,7 @@ def create(settings: Settings, name: str, subscription: str, all_messages: bool,
     )
     with settings.client() as client:
         made = client.call("Admin.CreateRule", request)
-    said(f"Created rule [{name}].")
+    inform(f"Created rule [{name}].")
     print_answer(settings.format, made)
 
 
@@ -142,7 +142,7 @@ def update(settings: Settings, name: str, subscription: str, all_messages: bool,
     )
     with settings.client() as client:
         made = client.call("Admin.UpdateRule", request)
-    said(f"Updated rule [{name}].")
+    inform(f"Updated rule [{name}].")
     print_answer(settings.format, made)
 
 
@@ -175,7 +175,7 @@ def delete(settings: Settings, name: tuple[str, ...], subscription: str, all_mes
                 subscription=settings.name("subscriptions", subscription), name=one, scope=_scope(all_messages)
             )
             client.call("Admin.DeleteRule", request)
-            said(f"Deleted rule [{one}].")
+            inform(f"Deleted rule [{one}].")
 
 
 @rules.command()
@@ -238,9 +238,9 @@ def test(
         print_table(*without_empty_columns(["RULE", "PART", "RESULT"], rows))
         for copy in answer.copies:
             shown = ", ".join(f"{key}={value}" for key, value in sorted(copy.attributes.items()))
-            said(f"Selected; attributes: {shown or '(none)'}")
+            inform(f"Selected; attributes: {shown or '(none)'}")
     if not answer.selected:
-        said("Not selected.")
+        inform("Not selected.")
         raise click.exceptions.Exit(1)
 
 

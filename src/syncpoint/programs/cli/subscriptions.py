@@ -16,7 +16,7 @@ from syncpoint.programs.cli.connected import subscription_clients
 from syncpoint.programs.cli.dead_letters import dead_letter
 from syncpoint.programs.cli.message_transforms import clear_option
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_answer, print_described, print_message, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_described, print_message
 from syncpoint.programs.cli.peek import peek_subscription
 from syncpoint.programs.cli.resources import (
     Kind,
@@ -130,9 +130,11 @@ def create(
             )
             configure(request, settings, chosen)
             made.append(client.call("Subscriber.CreateSubscription", request))
-            said(f"Created subscription [{made[-1].name}].")
+            inform(f"Created subscription [{made[-1].name}].")
             if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
-                said(f"Its messages wait: `syncpoint subscriptions describe {given}` shows the reason.")
+                inform(
+                    f"Its messages are not delivered yet: `syncpoint subscriptions describe {given}` shows the reason."
+                )
             if options:
                 OWN.change(client, made[-1].name, options)
     print_answer(settings.format, made)
@@ -155,18 +157,18 @@ def describe(settings: Settings, subscription: str) -> None:
     known.options.ClearField("subscription")
     print_described(found, as_dict(known.options), settings.format)
     if known.export.advice and not known.delivery_advice:
-        said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
+        inform(f"Nothing is exported: {known.export.state}. {known.export.advice}")
     if known.dead_letter_advice:
-        said(known.dead_letter_advice)
+        inform(known.dead_letter_advice)
     if known.transform_advice:
-        said(known.transform_advice)
+        inform(known.transform_advice)
     if known.delivery_advice:
-        said(known.delivery_advice)
+        inform(known.delivery_advice)
         return
     if known.push.last_error:
-        said(f"The last push failed: {known.push.last_error}")
+        inform(f"The last push failed: {known.push.last_error}")
     if known.forward.last_error:
-        said(f"Forwarding waits: {known.forward.last_error}")
+        inform(f"Forwarding is waiting: {known.forward.last_error}")
 
 
 @subscriptions.command()
@@ -242,7 +244,7 @@ def update(
             answer = client.call("Subscriber.UpdateSubscription", request)
         if options:
             OWN.change(client, name, options)
-    said(f"Updated subscription [{name}].")
+    inform(f"Updated subscription [{name}].")
     print_answer(settings.format, answer)
 
 
@@ -266,4 +268,4 @@ def modify_push_config(settings: Settings, subscription: str, push_endpoint: str
     configure_push(request.push_config, {"push_endpoint": push_endpoint or "", **given})
     with settings.client() as client:
         client.call("Subscriber.ModifyPushConfig", request)
-    said(f"Updated subscription [{name}].")
+    inform(f"Updated subscription [{name}].")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.top_screen import TopView, arranged, cell, drawn, pressed, shown_panels
 
@@ -108,7 +108,7 @@ def _places(
         )
     silent = [one.name for one in made.processes.values() if not one.metrics]
     if silent:
-        said(f"Without the key `metrics`, and left out: {', '.join(silent)}")
+        inform(f"Without the key `metrics`, and left out: {', '.join(silent)}")
     return found, f"cluster {made.name}"
 
 
@@ -147,7 +147,7 @@ def _print_once(settings: Settings, places: Sequence[MetricsAddress], where: str
     from syncpoint.programs.cli.output import print_table
     from syncpoint.programs.cli.top_figures import TOTALS
 
-    said(f"{where}, over {found.seconds:.1f} s")
+    inform(f"{where}, over {found.seconds:.1f} s")
     print_table(["FIGURE", "VALUE"], [[one.heading, cell(one, found.totals[one.key])] for one in TOTALS])
     for panel in shown_panels(found, view):
         rows = [[cell(*pair) for pair in zip(panel.columns, row, strict=True)] for row in arranged(panel, view)]
@@ -155,7 +155,7 @@ def _print_once(settings: Settings, places: Sequence[MetricsAddress], where: str
             click.echo()
             print_table([column.heading for column in panel.columns], rows)
     for name, why in found.silent.items():
-        said(f"{name} does not answer: {why}")
+        inform(f"{name} does not answer: {why}")
 
 
 def _watch(places: Sequence[MetricsAddress], where: str, view: TopView) -> None:

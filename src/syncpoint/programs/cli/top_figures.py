@@ -1,6 +1,6 @@
 """What `syncpoint top` shows: the figures of a server or a cluster, as panels of rows, made of two readings.
 
-Place: between `cli.top_readings`, which says how numbers moved, and `cli.top_screen`, which draws.
+Place: between `cli.top_readings`, which has the changes of numbers, and `cli.top_screen`, which draws.
 Promise: plain values in seconds, bytes, messages per second; None is what nobody has measured in between. What several
 processes do is added up, also where one subscription is served by many.
 """
@@ -39,7 +39,7 @@ def size(value: float) -> str:
 
 def percent(value: float) -> str:
     """A share of one core."""
-    return f"{value * 100:.0f} %"
+    return f"{value * 100:.0f}%"
 
 
 @dataclass(frozen=True)

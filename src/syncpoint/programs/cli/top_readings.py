@@ -106,14 +106,14 @@ class Movement:
         self._known = {labels[PROCESS] for rows in before.samples.values() for labels, _ in rows}
 
     def values(self, name: str, *by: str, **within: str) -> dict[Row, float]:
-        """What the later reading says, added up."""
+        """The sum over the later reading."""
         sums: dict[Row, float] = defaultdict(float)
         for labels, value in self._chosen(self._after, name, within):
             sums[_row(labels, by)] += value
         return dict(sums)
 
     def most(self, name: str, *by: str, **within: str) -> dict[Row, float]:
-        """The largest of what the later reading says."""
+        """The maximum of the later reading."""
         largest: dict[Row, float] = {}
         for labels, value in self._chosen(self._after, name, within):
             row = _row(labels, by)

@@ -109,7 +109,7 @@ def cell(column: TopColumn, value: Any) -> str:
 
 
 def drawn(figures: TopFigures | None, view: TopView, where: str, width: int, lines_max: int) -> RenderableType:
-    """One screen of at most so many lines: totals, then panels that share what is left."""
+    """One screen of a limited number of lines: totals, then panels that share what is left."""
     from rich.console import Group
     from rich.text import Text
 

@@ -16,7 +16,7 @@ import click
 from syncpoint.programs.cli.connected import topic_publishers
 from syncpoint.programs.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import as_dict, print_answer, print_described, print_message, said
+from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_described, print_message
 from syncpoint.programs.cli.peek import peek_topic
 from syncpoint.programs.cli.resources import (
     Kind,
@@ -160,7 +160,7 @@ def create(
                 bound = settings.name("schemas", schema), encoding, first_revision, last_revision
                 _fill_schema_settings(request.schema_settings, *bound)
             made.append(client.call("Publisher.CreateTopic", request))
-            said(f"Created topic [{made[-1].name}].")
+            inform(f"Created topic [{made[-1].name}].")
             if options:
                 OWN.change(client, made[-1].name, options)
     print_answer(settings.format, made)
@@ -184,7 +184,7 @@ def describe(settings: Settings, topic: str) -> None:
     options.ClearField("topic")
     print_described(found, as_dict(options), settings.format)
     for one in advice:
-        said(one)
+        inform(one)
 
 
 @topics.command()
@@ -209,7 +209,7 @@ def state(settings: Settings, topic: str) -> None:
 @encoding_option
 @first_revision_option
 @last_revision_option
-@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Accept messages of any format.")
+@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Accept messages in any format.")
 @file_option
 @clear_option
 @durability_class_option
@@ -274,7 +274,7 @@ def update(
             require_change(request.update_mask.paths)
         if request.update_mask.paths:
             changed = client.call("Publisher.UpdateTopic", request)
-    said(f"Updated topic [{name}].")
+    inform(f"Updated topic [{name}].")
     print_answer(settings.format, changed)
 
 
@@ -379,7 +379,7 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
         for given in subscription:
             name = settings.name("subscriptions", given)
             client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
-            said(f"Detached subscription [{name}].")
+            inform(f"Detached subscription [{name}].")
 
 
 def _fill_schema_settings(

@@ -1,4 +1,4 @@
-"""`syncpoint apply` and `diff`: what a file says is to be there; `syncpoint topology graph`: what is there, drawn.
+"""`syncpoint apply` and `diff`: make resources match a file; `syncpoint topology graph`: draw existing resources.
 
 Place: over `syncpoint.programs.topology`, which plans without a server.
 Promise: nothing is changed before the plan was shown and agreed to, nothing deleted without --prune; a second `apply`
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.base.model.wording import counted
-from syncpoint.programs.cli.output import print_answer, said, show
+from syncpoint.programs.cli.output import inform, print_answer, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def apply(settings: Settings, file: Path, prune: bool, yes: bool, dry_run: bool)
             return
         if not yes:
             click.confirm("Apply this?", abort=True, err=True)
-        carry_out(client, steps, lambda step: said(f"{WORDS[step.sign].capitalize()}d {step.kind} [{step.name}]."))
+        carry_out(client, steps, lambda step: inform(f"{WORDS[step.sign].capitalize()}d {step.kind} [{step.name}]."))
 
 
 @click.group()
@@ -106,7 +106,9 @@ def graph(settings: Settings, output: Path, seconds: float) -> None:
         after = flows(client, found)
     found.measure(before, after, time.monotonic() - began if seconds else 0.0)
     output.write_text(drawn(found), encoding="utf-8")
-    said(f"Wrote {output}: {counted(len(found.topics), 'topic')}, {counted(len(found.subscriptions), 'subscription')}.")
+    inform(
+        f"Wrote {output}: {counted(len(found.topics), 'topic')}, {counted(len(found.subscriptions), 'subscription')}."
+    )
 
 
 def _planned(settings: Settings, client: Client, file: Path, *, prune: bool) -> tuple[WantedTopology, list[PlanStep]]:
@@ -125,7 +127,7 @@ def _print(settings: Settings, steps: list[PlanStep]) -> None:
     if print_answer(settings.format, [_as_dict(step) for step in steps]):
         return
     if not steps:
-        said("Nothing to do: everything matches the file.")
+        inform("Nothing to do: everything matches the file.")
         return
     for step in steps:
         click.echo(f"{click.style(step.sign, fg=SIGNS[step.sign])} {step.kind} {step.name}")
@@ -134,7 +136,7 @@ def _print(settings: Settings, steps: list[PlanStep]) -> None:
             new = "(none)" if one.new is None else show(one.new)
             old = "" if step.sign == "+" else f"{'(none)' if one.old is None else show(one.old)} -> "
             click.echo(f"    {one.name.ljust(width)}  {old}{new}")
-    said(", ".join(f"{sum(step.sign == sign for step in steps)} to {word}" for sign, word in WORDS.items()) + ".")
+    inform(", ".join(f"{sum(step.sign == sign for step in steps)} to {word}" for sign, word in WORDS.items()) + ".")
 
 
 def _as_dict(step: PlanStep) -> dict[str, Any]:

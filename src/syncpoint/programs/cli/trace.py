@@ -19,7 +19,7 @@ from syncpoint.base.model.names import short_id
 from syncpoint.base.model.wording import utc_text
 from syncpoint.front.client.message_path import Call, RecordedPath, letters_of, recorded_path, topics_of
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, print_table, said, without_empty_columns
+from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _print(path: RecordedPath, *, titled: bool) -> None:
     ]
     print_table(*without_empty_columns(["TIME", "EVENT", "SUBSCRIPTION", "DETAIL", "BY"], rows))
     for one in path.unknown:
-        said(f"Not known: {one}")
+        inform(f"Unknown: {one}")
 
 
 def _copies(settings: Settings, file: Path, first: RecordedPath) -> Iterator[RecordedPath]:

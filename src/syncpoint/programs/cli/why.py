@@ -14,7 +14,7 @@ import click
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.programs.cli.names import names
-from syncpoint.programs.cli.output import print_answer, said
+from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
@@ -41,7 +41,7 @@ def why(settings: Settings, subscription: str) -> None:
         if one.advice:
             click.echo(f"   {one.advice}")
     for missing in facts.unknown:
-        said(f"Not known: {missing}")
+        inform(f"Unknown: {missing}")
 
 
 def facts_of(client: Any, name: str, typed: str) -> Facts:

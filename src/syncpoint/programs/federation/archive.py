@@ -1,8 +1,8 @@
 """Archive and restore: a topic as Parquet files with a manifest, and back.
 
-Place: batch jobs on Spark over the `pubsub` format. An archive is made in parts of so many rows, each finished (files
+Place: batch jobs on Spark over the `pubsub` format. An archive is made in parts of limited size, each finished (files
 on the disk, manifest replaced) before the next begins, so it may be broken off and gone on with, and the next run adds
-what is new. While it is behind, a cursor at the server keeps what it has not read.
+what is new. While it lags, a cursor at the server keeps what it has not read.
 A restore publishes part after part, each once however often it is tried, with the ids, times and order of old; files
 are held against their checksums first.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_PER_PART = 500_000
-_ANEW = "Begin a new archive in another folder, and run it more often, or keep messages longer."
+_ANEW = "Start a new archive in another folder; run it more often, or increase the topic's retention."
 
 OnProgress = Callable[[int, int], None]  # rows done, rows in all
 
@@ -93,7 +93,7 @@ def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: 
     """
     found = manifests.load(folder)
     if found is None:
-        raise NotFound(str(folder), f"There is no manifest.json in {folder}.")
+        raise NotFound(str(folder), f"{folder} has no manifest.json, so it is not an archive.")
     query = f"restore/{found.universe}/{found.incarnation}/{topic}"
     rows = 0
     on_progress(0, found.rows)
@@ -120,7 +120,7 @@ def _check_same(found: Manifest, positions: object, folder: Path) -> None:
     if same != now:
         raise FailedPrecondition(
             f"{folder} holds another topic ({found.topic}, number {found.incarnation} of server {found.universe}); "
-            f"asked for is {now[0]}, number {now[1]} of server {now[2]}. Choose another folder."
+            f"the command names {now[0]}, number {now[1]} of server {now[2]}. Choose another folder."
         )
 
 
@@ -141,7 +141,7 @@ def _waiting(found: Manifest, positions: object) -> list[Stretch]:
 
 
 def _parts(waiting: Sequence[Stretch], rows_per_part: int) -> Iterator[tuple[Stretch, ...]]:
-    """Stretches of about so many rows, without changing their order."""
+    """Stretches of about `rows_per_part` rows, without changing their order."""
     taken: list[Stretch] = []
     room = rows_per_part
     for one in waiting:
@@ -177,7 +177,7 @@ def _write_part(
     rows = spark.read.parquet(str(path)).count() if files else 0
     wanted = sum(one.end - one.begin for one in stretches)
     if rows != wanted:
-        raise FailedPrecondition(f"part {number} has {rows} messages where {wanted} were asked for; it was not kept")
+        raise FailedPrecondition(f"part {number} has {rows} messages instead of {wanted}; it was discarded")
     return ArchivePart(number, rows, stretches, files)
 
 

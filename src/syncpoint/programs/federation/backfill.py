@@ -68,9 +68,9 @@ def missing(
         found = list(mapped.get(span.source, ()))
         if known is not None:
             end = min(end, known.end)
-            # An epoch that is decided may not be in the map yet: what lies behind all that is there counts as copied.
-            behind = min(known.end, max([one.end for one in found] + [base.get(span.source, known.begin)]))
-            found.append(OffsetRange(span.source, behind, known.end))
+            # An epoch that is decided may not be in the map yet: offsets above all that it has count as copied.
+            reached = min(known.end, max([one.end for one in found] + [base.get(span.source, known.begin)]))
+            found.append(OffsetRange(span.source, reached, known.end))
         elif span.source > newest.get(chains.get(span.source, 0), -1):
             continue  # the flow has not come to it yet, and will
         there, begin = merged(found), span.begin
@@ -111,12 +111,12 @@ class Backfill:
         link = self._link(flow.name)
         if link is None:
             raise FailedPrecondition(
-                f"{flow.name} has copied nothing yet, and begins at its `start` ({flow.link.change.start}): let it run"
-                " first; then a backfill brings what lies before."
+                f"{flow.name} has not copied anything yet, and starts at {flow.link.change.start}: run it first, then"
+                " backfill what is before that."
             )
         positions = self.servers.positions_of(flow)
         if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
-            raise FailedPrecondition(f"{flow.source_topic} is another topic than the one that {flow.name} has copied.")
+            raise FailedPrecondition(f"{flow.source_topic} is not the topic that {flow.name} has copied.")
         wanted = self._wanted(begin, end)
         if not only_look:
             self.servers.ensure_target(flow)
@@ -125,11 +125,11 @@ class Backfill:
         before = [one.name.removeprefix(f"{queries_of(flow)}.") for one in links]
         numbers = sorted(int(number) for number in before if number.isdigit())
         mine = [f"{queries_of(flow)}.{number}" for number in numbers]
-        link = next(one for one in links if one.name == flow.name)  # as it is now, behind the fence
+        link = next(one for one in links if one.name == flow.name)  # as it is now, after the fence
         ends = {one.source: one.end for one in link.committed}
         mapped = {}
         for span in wanted:
-            # Of the flow up to its end: behind all that the map has of it, it counts as copied.
+            # Of the flow up to its end: above all that the map has of it, it counts as copied.
             whole = span._replace(end=max(span.end, ends.get(span.source, 0)))
             found = list(self._mapped(flow.name, whole)) or list(self._mapped(flow.name, whole._replace(begin=0)))
             mapped[span.source] = [*found, *(one for name in mine for one in self._mapped(name, span))]
@@ -165,7 +165,7 @@ class Backfill:
         finally:
             query.stop()
         for error in file.failures().values():
-            raise FailedPrecondition(f"The backfill has stopped, and may be run again: {error}")
+            raise FailedPrecondition(f"The backfill failed and can be run again: {error}")
         stored = self._link(plan.link)
         return int(stored.rows) if stored is not None else 0
 

@@ -70,33 +70,28 @@ class FailoverPlaces:
 
 
 def decide(stage: FailoverStage, move: FailoverMove, observed: Observed, *, planned: bool = False) -> FailoverStage:
-    """The stage behind a move. Raises `FailedPrecondition` saying what has to come first."""
+    """The stage after a move. Raises `FailedPrecondition`, which names the step that has to come first."""
     if stage is not FROM[move]:
         raise FailedPrecondition(
-            f"`{move}` is not next: publishers and consumers are at the stage {stage}, from which"
-            f" `{NEXT[stage]}` leads on"
+            f"`{move}` is not the next step: publishers and consumers are at stage {stage}; next is `{NEXT[stage]}`"
         )
     if move is FailoverMove.FAILOVER:
         if not observed.secondary_answers:
-            raise FailedPrecondition("the secondary does not answer: there is nowhere to go")
+            raise FailedPrecondition("the secondary does not answer, so failover is not possible")
         if observed.primary_answers and not planned:
-            raise FailedPrecondition(
-                "the primary answers: there is nothing to fail over from; --planned does it nevertheless"
-            )
+            raise FailedPrecondition("the primary answers, so no failover is needed; --planned fails over anyway")
     elif move is FailoverMove.PUBLISHERS_BACK:
         if not observed.primary_answers:
-            raise FailedPrecondition("the primary does not answer yet: publishers stay where they are")
+            raise FailedPrecondition("the primary does not answer yet: publishers stay at the secondary")
     else:
         if not observed.primary_answers:
-            raise FailedPrecondition("the primary does not answer: consumers stay where they are")
+            raise FailedPrecondition("the primary does not answer: consumers stay at the secondary")
         if observed.local_left is None:
-            raise FailedPrecondition(
-                "how many messages that were published at the secondary are left there is not known: it does not say"
-            )
+            raise FailedPrecondition("the secondary does not report how many messages published there are left")
         if observed.local_left:
             raise FailedPrecondition(
-                f"{observed.local_left} messages or more that were published at the secondary are not acknowledged"
-                " there: let the consumers drain them first"
+                f"at least {observed.local_left} messages published at the secondary are unacknowledged there: let the"
+                " consumers drain them first"
             )
     return AFTER[move]
 
@@ -122,7 +117,7 @@ def load_stage(state: Path, task: str) -> FailoverStage:
         return FailoverStage.PRIMARY
     except (ValueError, KeyError, TypeError):
         raise FailedPrecondition(
-            f"{path} does not say where publishers and consumers are; find out, and write or delete it"
+            f"{path} does not record where publishers and consumers are; find out, then correct or delete the file"
         ) from None
 
 

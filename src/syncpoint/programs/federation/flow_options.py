@@ -35,7 +35,7 @@ def reading(link: FederationLink, runtime: Runtime, flows: Path | str, *, shared
 
 
 def selecting(link: FederationLink) -> dict[str, str]:
-    """Which messages of a topic a link is for at all: what says that nothing goes round."""
+    """Which messages of a topic a link is for at all, so that nothing goes round."""
     options = {} if link.returns else {"notVisited": link.target.name}
     if link.origins is not None:
         options["origins"] = ",".join(origin or "original" for origin in link.origins)

@@ -93,7 +93,7 @@ class Flow:
 def absent_topics(
     links: Iterable[FederationLink], flows: Sequence[Flow], silent: Collection[str] = ()
 ) -> dict[str, str]:
-    """What is to be said, by task, of topics that the file names, that do not exist, and that none of the `flows` that
+    """Remarks, by task, on topics that the file names, that do not exist, and that none of the `flows` that
     there are will create. Of clusters that are `silent` nothing is known.
     """
     read = {(flow.link.name, flow.source_topic) for flow in flows}
@@ -104,6 +104,6 @@ def absent_topics(
         if missing and link.source.name not in silent:
             what = "topic" if len(missing) == 1 else "topics"
             found[f"task {link.name}"] = (
-                f"{link.source.name} has no {what} {', '.join(missing)}; its flow begins when there is one"
+                f"{link.source.name} has no {what} {', '.join(missing)}; the flow starts once it exists"
             )
     return found

@@ -3,7 +3,7 @@
 Place: `spec` reads and checks them with the file, without Spark; `transform` applies them to a frame.
 Promise: rules are tried in their order, and the first that selects a message decides: its action changes the message.
 What no rule selects is left out. A message on which rules fail, and that none selects, is never passed over unsaid:
-`stop` ends the batch with the reason; `drop` says that the user wants it left out.
+`stop` ends the batch with the reason; `drop` means that the user wants it left out.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def applied(frame: DataFrame, rules: Sequence[FlowRule], on_failure: str, place:
     frame = frame.withColumn(_HERE, expr("spark_partition_id()"))
     here = f"{_HERE} >= 0"
     if on_failure == "stop":
-        # Raised where the row is judged: the batch ends, nothing of it is committed, and the flow says this text.
+        # Raised where the row is judged: the batch ends, nothing of it is committed, and the flow reports this text.
         failing = f"raise_error(concat({text_literal(f'{place}: ')}, {FAILURE}, ' on message ', message_id))"
         frame = frame.where(f"CASE WHEN {FAILURE} IS NOT NULL THEN {failing} ELSE {CHOSEN} IS NOT NULL END AND {here}")
     else:

@@ -1,4 +1,4 @@
-"""Where flows begin and go on: what their targets and their cursors say, and what the file says of those that are new.
+"""Where flows start and continue: by their targets and cursors, and for new ones by the file.
 
 Place: asked by the job whenever a flow joins a query. No checkpoint of Spark is needed for it.
 """
@@ -28,8 +28,8 @@ class FlowStart:
 
 
 def begin_at(servers: Servers, flow: Flow) -> str:
-    """The `startingPosition` of a flow that begins anew: where its target is, if it has copied anything, behind
-    whatever is gone; else what the file says. Raises `SyncpointError`.
+    """The `startingPosition` of a flow that begins anew: where its target is, if it has copied anything, after
+    gaps; else by the file. Raises `SyncpointError`.
     """
     found = servers.link_of(flow)
     positions = servers.positions_of(flow)
@@ -50,7 +50,7 @@ def begin_at(servers: Servers, flow: Flow) -> str:
 
 def starts(servers: Servers, flows: Sequence[Flow]) -> dict[str, FlowStart | SyncpointError]:
     """Where flows go on, by name, or why that is not known: where the target is, of those that have copied
-    anything; where the cursor is, of those that have only begun; the others begin as the file says. Asks once about
+    anything; where the cursor is, of those that have only begun; the others start as the file defines. Asks once about
     all cursors of a project, and about all links of a target.
     """
     sources = {source_of(flow): flow.link for flow in flows}
@@ -86,7 +86,7 @@ def _start(servers: Servers, flow: Flow, link: Any, begun: bool) -> FlowStart:
         ends = {one.source: one.end for one in link.committed}
         places |= {one.source: places.get(one.source, (0, one.chain)) for one in link.committed}
     else:
-        cursor = servers.cursor(flow)  # after the positions: a source that is not behind it now was read to its end
+        cursor = servers.cursor(flow)  # after the positions: a source that is not ahead of it now was read to its end
         if cursor is None:
             return FlowStart(start)
         ends = {one.source: one.end for one in positions.sources} | {one.source: one.begin for one in cursor.ranges}

@@ -96,7 +96,7 @@ def table(
     absent: Mapping[str, str] | None = None,
     file: Path = DEFAULT_FILE,
 ) -> RenderableType:
-    """The whole, for a terminal of so many columns. `absent`: what is said of tasks whose topic does not exist."""
+    """The whole, for a terminal with this number of columns. `absent`: remarks on tasks whose topic does not exist."""
     running = supervisor is not None and bool(supervisor.job)
     made = Table(box=None, pad_edge=False, header_style="bold")
     made.add_column("FLOW", overflow="fold")  # the only one that may be broken, and never shortened
@@ -137,8 +137,8 @@ def table(
 
 def _who(supervisor: SupervisorState | None, file: Path) -> str:
     if supervisor is None:
-        return f"Nobody runs it here; {advised('run', file)} does."
-    spark = counted(supervisor.executors, "executor") if supervisor.job else "Spark is asleep"
+        return f"It is not running here; {advised('run', file)} starts it."
+    spark = counted(supervisor.executors, "executor") if supervisor.job else "Spark is idle"
     failures = f", {supervisor.failures} failed" if supervisor.failures else ""
     return f"Process {supervisor.pid}: {spark}; Spark was started {counted(supervisor.starts, 'time')}{failures}."
 

@@ -28,7 +28,7 @@ def edges_of(clusters: Sequence[str], links: str | Sequence[Sequence[str]], plac
     found: list[Edge] = []
     for one, other in links:
         if one == other or one not in clusters or other not in clusters:
-            raise InvalidArgument(place, f"[{one}, {other}] is no link between two of {', '.join(clusters)}")
+            raise InvalidArgument(place, f"[{one}, {other}] is not a link between two of {', '.join(clusters)}")
         found.append((one, other))
     return found
 

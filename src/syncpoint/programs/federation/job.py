@@ -5,8 +5,8 @@
 
 Place: the driver process that the supervisor starts, or spark-submit. Every few seconds it looks which topics exist: a
 new one begins to flow. A flow that fails leaves the others' query and is tried by itself, after pauses that grow, until
-a batch of it is committed; then it joins them again. What stops it for good (a gap) is said in the state folder and in
-`federation status`. SIGTERM ends all behind the batches under way.
+a batch of it is committed; then it joins them again. What stops it permanently (a gap) is recorded in the state folder
+and in `federation status`. SIGTERM ends all after the batches under way.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FederationJob:
         self._topics_at = -TOPICS_S
 
     def run(self) -> None:
-        """Until `stopping` is set; then every query ends behind the batch it is in."""
+        """Until `stopping` is set; then every query ends after its current batch."""
         self.state.clear_queries()
         with Servers() as servers:
             while not self.stopping.is_set():
@@ -171,7 +171,7 @@ class FederationJob:
         one.error, one.again_at, one.alone = error, now + one.backoff.failed(), alone
 
     def _hold(self, one: _Running, wanted: bool, now: float) -> None:
-        """Pause or resume a flow: it ends behind what it has committed, and goes on from there."""
+        """Pause or resume a flow: it ends after its last commit, and continues from there."""
         if one.leaving is not None and one.leaving.has_left(one.flow.name):
             one.leaving = None
         if wanted and one.place is not None:
@@ -221,7 +221,7 @@ class FederationJob:
             found: dict[str, FlowStart | SyncpointError]
             lenient = only is not None and self.state.accepted(only.flow.name)
             if only is not None and lenient:
-                log.warning("flow %s begins anew behind messages that are gone, as accepted", only.flow.name)
+                log.warning("flow %s skips the deleted messages of an accepted gap", only.flow.name)
             if link.source.stream is not None:
                 found = self._stream_starts(servers, [one.flow for one in flows], accepted=lenient)
             elif only is not None and lenient:
@@ -240,7 +240,7 @@ class FederationJob:
             if only is not None and lenient:
                 self.state.begin_anew(only.flow.name)
         except FlowsUnknown:
-            log.info("the flows of %s have queries of their own: its function leaves no column `flow`", link.name)
+            log.info("the flows of %s run as separate queries: the function drops the column `flow`", link.name)
             self._apart.add(link.name)
             self._drop(self.queries[link.name])
         except SyncpointError as error:
@@ -251,7 +251,7 @@ class FederationJob:
         else:
             for one in flows:
                 one.place = query
-                log.info("flow %s has begun", one.flow.name)
+                log.info("flow %s has started", one.flow.name)
 
     def _stream_starts(
         self, servers: Servers, flows: Sequence[Flow], *, accepted: bool
@@ -308,20 +308,20 @@ class FederationJob:
 
 
 def _error_text(error: BaseException) -> str:
-    """What a person needs of Spark's exception: the line that says what happened, not the stacks around it."""
+    """The one line of Spark's exception that explains what happened, without the stacks around it."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]  # py4j's own
-    said = [line for line in lines if line.startswith(("pyspark_pubsub.", "syncpoint."))]
-    return (said or lines or [type(error).__name__])[-1 if said else 0]
+    ours = [line for line in lines if line.startswith(("pyspark_pubsub.", "syncpoint."))]
+    return (ours or lines or [type(error).__name__])[-1 if ours else 0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="syncpoint.programs.federation.job")
     parser.add_argument("file", type=Path)
-    parser.add_argument("--master", help="Spark's master; by default what spark-submit says")
-    parser.add_argument("--conf", action="append", default=[], help="KEY=VALUE, a setting of Spark")
+    parser.add_argument("--master", help="Spark's master; by default that of spark-submit")
+    parser.add_argument("--conf", action="append", default=[], help="Spark setting as KEY=VALUE")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)

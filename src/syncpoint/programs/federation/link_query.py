@@ -1,8 +1,8 @@
 """One streaming query of a link, and the flows that share it.
 
 Place: under the job. A query has a folder of its own while it runs: the file of its flows, what the source and the sink
-say about them, and Spark's checkpoint, which nobody needs behind the query's end: a flow goes on where its target is.
-Promise: a flow comes and goes without the query's being started anew; once `has_left` says so, nothing of it is under
+say about them, and Spark's checkpoint, which nobody needs after the query ends: a flow goes on where its target is.
+Promise: a flow comes and goes without the query's being started anew; once `has_left` is true, nothing of it is under
 way here.
 """
 
@@ -117,12 +117,12 @@ class LinkQuery:
         self.folder.mkdir(parents=True)
 
     def stop(self) -> None:
-        """End it behind what it has committed."""
+        """End it after its last commit."""
         if self.query is not None:
             self.query.stop()
 
     def remove(self) -> None:
-        """Forget all of it, behind its end."""
+        """Forget all of it, after its end."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property

@@ -4,7 +4,7 @@
     DIR/parts/000001/*.parquet
 
 A part is a stretch of a topic: ranges of offsets, source after source in the order of keys. Parts never change; the
-next run of the same archive adds parts behind them.
+next run of the same archive adds parts after them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def load(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise InvalidArgument(str(folder / "manifest.json"), f"is no manifest: {error}") from None
+        raise InvalidArgument(str(folder / "manifest.json"), f"is not a manifest: {error}") from None
     if found.get("version") != VERSION:
         raise InvalidArgument(
             str(folder / "manifest.json"), f"has version {found.get('version')!r}; this release reads {VERSION}"
@@ -144,7 +144,7 @@ def verify_part(folder: Path, part: ArchivePart) -> None:
         if not path.exists():
             raise FailedPrecondition(f"{path} is missing; the manifest names it.")
         if path.stat().st_size != file.bytes or _sha256(path) != file.sha256:
-            raise SyncpointError(Code.DATA_LOSS, f"{path} is not what was archived: its checksum differs.")
+            raise SyncpointError(Code.DATA_LOSS, f"{path} was modified after archiving: its checksum differs.")
 
 
 def sync_folder(folder: Path) -> None:

@@ -24,7 +24,7 @@ class RunSummary:
         self._whole = False  # all flows were seen: one that comes later has begun in this run
 
     def look(self, progress: Sequence[FlowProgress], flows: Mapping[str, FlowState], *, whole: bool) -> None:
-        """`flows`: what the job says. `whole`: every source has said which topics it has."""
+        """`flows`: states by the job. `whole`: every source has reported its topics."""
         for one in progress:
             name = one.flow.name
             self._seen.add(name)
@@ -38,11 +38,11 @@ class RunSummary:
 
     def lines(self, unable: Mapping[str, str]) -> list[str]:
         """A line for each flow, with the error of one that could not be finished."""
-        said = {name: self._copied(name) for name in self._seen}
+        outcomes = {name: self._copied(name) for name in self._seen}
         for name, counts in self._counts.items():
-            said[name] = ", ".join(f"{one} {counts.get(one, 0):,}" for one in STEPS)
+            outcomes[name] = ", ".join(f"{one} {counts.get(one, 0):,}" for one in STEPS)
         errors = {name: f"; failed: {why}" for name, why in unable.items()}
-        return [f"{name}: {what}{errors.get(name, '')}" for name, what in sorted(said.items())]
+        return [f"{name}: {what}{errors.get(name, '')}" for name, what in sorted(outcomes.items())]
 
     def _copied(self, name: str) -> str:
         return f"copied {self._rows[name] - self._before[name]:,}" if name in self._rows else "copied ?"

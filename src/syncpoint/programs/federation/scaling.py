@@ -1,6 +1,6 @@
 """Scaling: how many executors there should be now. A machine: lag and time in, a number out.
 
-One executor for every so many rows that wait, between the least and the most; more at once, fewer only after the lag
+One executor for a fixed number of waiting rows, between the least and the most; more at once, fewer only after the lag
 has been low for a while, none when nothing has come for `idle_s` (unless Spark is kept warm).
 """
 

@@ -173,7 +173,7 @@ class Servers:
     def _ensure_topic(self, flow: Flow, name: str) -> None:
         link = flow.link
         if link.source.stream is not None:
-            # Whoever subscribes later finds by a seek what was copied before.
+            # A later subscriber finds earlier copies by a seek.
             made = pubsub.Topic(name=name, message_retention_duration={"seconds": STREAM_RETENTION_S})
         else:
             topic = self.call(link.source, "Publisher.GetTopic", pubsub.GetTopicRequest(topic=flow.source_topic))
@@ -232,7 +232,7 @@ class Servers:
         return found[0] if found else None
 
     def progress_of(self, flows: Sequence[Flow], asked_max: int | None = None) -> list[FlowProgress]:
-        """How far all these flows are, as `progress` says of one, with one call for each project of a source and one
+        """How far all these flows are, as `progress` does for one, with one call for each project of a source and one
         for each target. Flows that have not begun have no cursor, and cost a call each: at most `asked_max` of them are
         asked about, in turns, and the others stand where they stood in theirs; before it, their lag is None.
         """
@@ -309,7 +309,7 @@ class Servers:
         return [] if cursor is None else list(cursor.lost)
 
     def accept_gap(self, flow: Flow) -> Any:
-        """Let a flow go on behind the gap that stops it; returns the link. Raises `SyncpointError`."""
+        """Let a flow continue after the gap that stops it; returns the link. Raises `SyncpointError`."""
         return self.call(flow.link.target, "EpochWriter.AcceptGap", pipeline.AcceptGapRequest(link=flow.name))
 
 
@@ -354,10 +354,10 @@ def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
         yield
     except SyncpointError as error:
         if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.")):
-            raise FailedPrecondition(f"{who} does not serve data pipelines: it is of a version without them") from error
+            raise FailedPrecondition(f"{who} runs a version that does not support data pipelines") from error
         if error.code is Code.PERMISSION_DENIED:
-            missing = missing_permission(error.details) or "a role that allows this"
-            raise SyncpointError(error.code, f"{who}: the account that is used there needs {missing}") from error
+            missing = missing_permission(error.details) or "a role with this permission"
+            raise SyncpointError(error.code, f"{who}: the account used there needs {missing}") from error
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise SyncpointError(error.code, f"{who} does not answer: {error.message}") from error
         raise
@@ -393,7 +393,7 @@ class ClusterToken:
 
 
 def read_token(cluster: FederatedCluster) -> str:
-    """The token of a cluster, from where the file says it is. Raises `InvalidArgument`, which does not show it."""
+    """The token of a cluster, from the place that the file names. Raises `InvalidArgument`, which does not show it."""
     token = cluster.token or {}
     place = f"clusters.{cluster.name}.token"
     if "env" in token:

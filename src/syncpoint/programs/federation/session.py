@@ -49,7 +49,7 @@ SETTINGS = {
 
 
 def session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session, made when there is none. `master` None: whatever spark-submit says."""
+    """The session, made when there is none. `master` None: that of spark-submit."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -64,5 +64,5 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     for one in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(one).disabled = True  # every error as pages of JSON, before whoever asked reports it
+        logging.getLogger(one).disabled = True  # every error as pages of JSON, before the caller reports it
     return made

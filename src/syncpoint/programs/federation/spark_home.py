@@ -4,7 +4,7 @@ Spark puts `python/lib/pyspark.zip` of its home in front of the Python path of e
 whatever it imports from there anew each time: 1.0 s of CPU where the installed package takes 0.3 s. A stream's source
 and sink need several such starts, and one that takes longer than ten seconds on a busy machine fails the query.
 So this home has the same programs and jars, by links, and folders of those names in place of the zip files. What Spark
-warns of while it starts, in words that help nobody, is not printed: its `conf` says so. A master and workers of a
+warns of while it starts, in words that help nobody, is not printed, by its `conf`. A master and workers of a
 standalone Spark log who comes and goes.
 """
 

@@ -57,7 +57,7 @@ def make_spark(file: Path, runtime: Runtime, state: StateFolder) -> Spark:
 
 
 class Processes:
-    """Children by name; each leads a process group, so that nothing of it stays behind, and receives SIGTERM when
+    """Children by name; each leads a process group, so that nothing of it remains, and receives SIGTERM when
     this process is gone, or the thread of it that has started the child.
     """
 
@@ -176,7 +176,7 @@ class ManagedSpark:
         end = time.monotonic() + MASTER_UP_S
         while not _answers(self._port):
             if "master" not in self._processes.pids() or time.monotonic() >= end:
-                raise Unavailable(f"Spark's master does not start; see {self._state.log('master')}")
+                raise Unavailable(f"Spark's master did not start; see {self._state.log('master')}")
             time.sleep(0.1)
 
     def _start_worker(self, name: str) -> None:

@@ -23,13 +23,13 @@ from syncpoint.programs.federation.flow_rules import FlowRule, compiled
 from syncpoint.programs.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
 
 MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
-"""Of one flow in one batch, unless the file says otherwise."""
+"""Maximum of one flow in one batch, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederatedCluster:
     """A server of one process, or a proxy of a cluster, under the name that copies carry as their origin; or, where
-    `stream` says what it is, an end that is no server of ours.
+    `stream`: an end that is no server of ours.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Federation:
         """A cluster of the file. Raises `InvalidArgument` naming the place that asked for it."""
         found = self.clusters.get(name)
         if found is None:
-            raise InvalidArgument(where, f"there is no cluster {name!r}; there are {', '.join(sorted(self.clusters))}")
+            raise InvalidArgument(where, f"unknown cluster {name!r}; choose from {', '.join(sorted(self.clusters))}")
         return found
 
     def stream(self, name: str, where: str) -> FederatedCluster:
@@ -116,7 +116,7 @@ class Federation:
         found = self.streams.get(name)
         if found is None:
             raise InvalidArgument(
-                where, f"there is no stream {name!r}; there are {', '.join(sorted(self.streams)) or 'none'}"
+                where, f"unknown stream {name!r}; choose from {', '.join(sorted(self.streams)) or 'none'}"
             )
         return found
 
@@ -140,14 +140,14 @@ def parse(content: Any, base: Path) -> Federation:
     clusters = {name: _cluster(name, keys, base) for name, keys in content["clusters"].items()}
     streams = {name: _stream(name, keys, base) for name, keys in content.get("streams", {}).items()}
     if both := sorted(clusters.keys() & streams.keys()):
-        raise InvalidArgument(f"streams.{both[0]}", "a cluster has this name already")
+        raise InvalidArgument(f"streams.{both[0]}", "a cluster already has this name")
     tasks = [
         Task(name, "all-active", {**keys, "project": name}, change_of(keys), "namespaces")
         for name, keys in content.get("namespaces", {}).items()
     ]
     for name, keys in content.get("tasks", {}).items():
         if any(name == other.name for other in tasks):
-            raise InvalidArgument(f"tasks.{name}", "a namespace has this name already")
+            raise InvalidArgument(f"tasks.{name}", "a namespace already has this name")
         tasks.append(Task(name, keys["pattern"], keys, change_of(keys)))
     for task in tasks:
         if task.change.rules:
@@ -156,7 +156,7 @@ def parse(content: Any, base: Path) -> Federation:
 
 
 def change_of(keys: Mapping[str, Any]) -> FieldChange:
-    """What an entry says about messages on their way."""
+    """Changes of messages on their way, by an entry."""
     named = ("where", "select", "python", "start", "loss", "rule_failure")
     rules = tuple(FlowRule(**one) for one in keys.get("rules", ()))
     return FieldChange(rules=rules, **{name: keys[name] for name in named if name in keys})
@@ -195,10 +195,10 @@ def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
         spark={name: _as_text(value) for name, value in keys.get("spark", {}).items()},
     )
     if made.executors_min > made.executors_max:
-        raise InvalidArgument("runtime.executors", "`min` is above `max`")
+        raise InvalidArgument("runtime.executors", "`min` must not exceed `max`")
     if made.executors_max > 1 and made.master != "managed":
         raise InvalidArgument(
-            "runtime.executors.max", f"only `master: managed` can have more than one, not {made.master}"
+            "runtime.executors.max", f"only `master: managed` supports more than one executor, not {made.master}"
         )
     return made
 

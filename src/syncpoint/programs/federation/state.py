@@ -1,7 +1,7 @@
 """The state folder of a federation: who runs it, what its flows say, and what its queries need.
 
     lock, supervisor.json    who runs, since when, how many executors
-    flows.json               what the job on Spark last said of each flow; behind a run, what could not be finished
+    flows.json               last report of the job on Spark about each flow; after a run, what could not be finished
     queries/NAME/            of a streaming query while it runs: its flows, and Spark's checkpoint
     files/FLOW/              Spark's checkpoint of a flow that reads files: it alone knows which of them are copied
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
@@ -27,9 +27,9 @@ from syncpoint.node.locks import FolderLocks
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took.
-    `counts`: read, passed, refused, bytes_read, bytes_written. `lag`, `rows`: of a flow from or to a stream, of which
-    no server knows them; None: not known yet.
+    """The state of one flow as reported by the job: starting, running, paused, failed. `batch_s`: how long the newest
+    batch took. `counts`: read, passed, refused, bytes_read, bytes_written. `lag`, `rows`: of a flow from or to a
+    stream, of which no server knows them; None: not known yet.
     """
 
     state: str
@@ -72,7 +72,7 @@ class StateFolder:
         except FailedPrecondition:
             running = self.supervisor()
             who = f" (process {running.pid})" if running is not None else ""
-            raise FailedPrecondition(f"the federation in {self.path} runs already{who}") from None
+            raise FailedPrecondition(f"the federation in {self.path} already runs{who}") from None
         for name in ("queries", "logs"):
             (self.path / name).mkdir(exist_ok=True)
         self.forget_flows()
@@ -101,7 +101,7 @@ class StateFolder:
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def accept(self, flow: str, lost: str) -> None:
-        """Let the job begin a flow anew behind what is lost."""
+        """Let the job restart a flow after the lost messages."""
         (self.path / "accepted").mkdir(parents=True, exist_ok=True)
         (self.path / "accepted" / flow).write_text(lost)
 
@@ -114,7 +114,7 @@ class StateFolder:
         (self.path / "accepted" / flow).unlink(missing_ok=True)
 
     def pause(self, flow: str) -> None:
-        """Let a flow copy nothing until it is resumed, whoever runs the federation."""
+        """Let a flow copy nothing until it is resumed, no matter who runs the federation."""
         (self.path / "paused").mkdir(parents=True, exist_ok=True)
         (self.path / "paused" / flow).touch()
 
@@ -148,22 +148,24 @@ class StateFolder:
         return SupervisorState(**found)
 
     def forget_flows(self) -> None:
-        """A new job has said nothing yet."""
+        """Clear the states: a new job has reported nothing yet."""
         self._flows_said = None
         (self.path / "flows.json").unlink(missing_ok=True)
 
     def say_flows(self, flows: Mapping[str, FlowState]) -> None:
-        """Replace what is known of the flows, if it is not what this object has said last."""
+        """Replace the states of the flows, if they differ from those written last."""
         if flows != self._flows_said:
             self._write("flows.json", {name: asdict(state) for name, state in flows.items()})
             self._flows_said = dict(flows)
 
     def flows(self) -> dict[str, FlowState]:
-        """What the job last said, by flow."""
+        """The last report of the job, by flow."""
         known = FlowState.__dataclass_fields__
         return {
-            name: FlowState(**{key: value for key, value in said.items() if key in known})  # others: of another version
-            for name, said in (self._read("flows.json") or {}).items()
+            name: FlowState(
+                **{key: value for key, value in content.items() if key in known}
+            )  # others: of another version
+            for name, content in (self._read("flows.json") or {}).items()
         }
 
     def _write(self, name: str, content: Any) -> None:

@@ -30,7 +30,7 @@ from syncpoint.programs.federation.streams.stream_reports import with_reports
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
 ASKED_MAX = 15  # of flows that have not begun, in one look
-GIVE_UP_S = 30.0  # a flow that fails and has copied nothing, a server that is silent for so long, is not waited for
+GIVE_UP_S = 30.0  # time after which a failing flow without progress, or a silent server, is not waited for
 DEATHS_MAX = 3
 
 log = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ class Supervisor:
         self._expected = False  # the job should be running
         self._failing: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when that fails
         self._unlisted: dict[str, str] = {}  # sources whose topics could not be listed, and why
-        self._absent: dict[str, str] = {}  # tasks whose topic does not exist, and what is said of them
+        self._absent: dict[str, str] = {}  # tasks whose topic does not exist, with remarks
         self._silent: dict[str, tuple[float, str]] = {}  # servers that do not answer: since when, and why
         self._deaths = 0  # of jobs in a row that have copied nothing
         self._spark_fails: tuple[float, str] | None = None  # since when Spark cannot be started, and why
 
     def run(self, *, until_done: bool = False) -> dict[str, str]:
-        """Until `stopping` is set (or, `until_done`, until nothing waits any more and every server has said so); then
+        """Until `stopping` is set (or, `until_done`, until nothing waits any more, by the word of every server); then
         Spark is stopped. Returns the flows that could not be finished, the servers that did not answer, and why.
         """
         if until_done:
@@ -117,7 +117,7 @@ class Supervisor:
         if self._spark_fails is not None and now - self._spark_fails[0] >= GIVE_UP_S:
             found["Spark"] = self._spark_fails[1]
         if self._deaths >= DEATHS_MAX:
-            found["Spark"] = f"its job has ended {self._deaths} times before it had copied anything"
+            found["Spark"] = f"its job ended {self._deaths} times without copying anything"
         return found
 
     def quiet(self, progress: Sequence[FlowProgress], unable: Mapping[str, str]) -> bool:
@@ -168,9 +168,9 @@ class Supervisor:
         reported, self._unlisted = servers.reported_flows(self.links)
         for name, why in self._unlisted.items():
             if name not in before:
-                log.warning("the topics of %s are not known: %s", name, why)
+                log.warning("cannot list the topics of %s: %s", name, why)
         for name in before.keys() - self._unlisted.keys():
-            log.info("the topics of %s are known again", name)
+            log.info("the topics of %s can be listed again", name)
         flows = reported + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
         absent = absent_topics(self.links, flows, self._unlisted)
         for task, why in absent.items() - self._absent.items():
@@ -192,7 +192,7 @@ class Supervisor:
             self._expected = False
             self._deaths += 1
             self._said = replace(self._said, failures=self._said.failures + 1)
-            log.warning("the job on Spark has ended; it is started again in %.0f s", self._backoff.pause_s)
+            log.warning("the Spark job ended; restarting it in %.0f s", self._backoff.pause_s)
             self._not_before = now + self._backoff.failed()
 
     def _notice_life(self, now: float) -> None:

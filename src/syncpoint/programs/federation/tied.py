@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit("who was to start this is gone")
+        sys.exit("the process that started this one is gone")
     os.execvp(command[0], command)
 
 

@@ -26,11 +26,11 @@ UNTOUCHED = ("source", "block")
 
 
 FLOW = "flow"
-"""The column that says which flow a row is of, where several share a query."""
+"""The column with the flow of a row, where several share a query."""
 
 
 class FlowsUnknown(Exception):
-    """A function has left no column `flow`: flows behind it cannot share a query."""
+    """A function has left no column `flow`: flows that use it cannot share a query."""
 
 
 def columns(link: FederationLink, *, shared: bool = False) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def looked_for(link: FederationLink) -> JsonLook | None:
 
 
 def prepared(frame: DataFrame, link: FederationLink, flow: Flow | None) -> DataFrame:
-    """The frame as the sink takes it: changed, and behind the steps of the pattern; of one flow, or (None) of those
+    """The frame as the sink takes it: changed, and after the steps of the pattern; of one flow, or (None) of those
     that share it. Raises `InvalidArgument`, FlowsUnknown.
     """
     frame = changed(frame, link.change, flow.name if flow is not None else link.name)
@@ -100,7 +100,7 @@ def function(reference: str, place: str) -> Callable[[DataFrame], DataFrame]:
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"{place}.python", f"{reference} cannot be imported: {error}") from None
     if not callable(found):
-        raise InvalidArgument(f"{place}.python", f"{reference} is no function")
+        raise InvalidArgument(f"{place}.python", f"{reference} is not a function")
     made: Callable[[DataFrame], DataFrame] = found
     return made
 

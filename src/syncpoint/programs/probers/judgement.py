@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from syncpoint.programs.probers.probe_history import ProbeHistory
 from syncpoint.programs.probers.prober_table import Measure, ProberSpec, Wrong
 
-EARLY_S: Final = 0.2  # so much is a lease allowed to end early: clocks of timers
+EARLY_S: Final = 0.2  # a lease may end this much early: clocks of timers
 
 
 class ProbeVerdict(StrEnum):
-    """What is said of a metric after a run."""
+    """The verdict on a metric after a run."""
 
     EXPECTED = "expected"
     UNEXPECTED = "unexpected"
@@ -53,14 +53,14 @@ def _duration(spec: ProberSpec, history: ProbeHistory, patience: float) -> Judge
     limits = {step.name: step.limit_s * patience for step in spec.timed}
     known = [(seconds / limits[name], name, seconds) for name, seconds in history.steps.items()]
     if not known:
-        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, None, max(limits.values()), "nothing was measured")
+        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, None, max(limits.values()), "no measurement")
     ratio, name, seconds = max(known)
     limit = limits[name]
     if ratio > 1.0:
         text = f"{name} took {seconds:.2f} s, more than {limit:g} s"
         return JudgedMetric(Measure.DURATION, ProbeVerdict.UNEXPECTED, seconds, limit, text)
     if history.failure:
-        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, seconds, limit, "the run was broken off")
+        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, seconds, limit, "the run was interrupted")
     return JudgedMetric(Measure.DURATION, ProbeVerdict.EXPECTED, seconds, limit)
 
 
@@ -70,7 +70,7 @@ def _correctness(spec: ProberSpec, history: ProbeHistory) -> JudgedMetric:
         text = ", ".join(f"{count} {what}" for what, count in found.items())
         return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNEXPECTED, float(sum(found.values())), 0.0, text)
     if history.failure:
-        return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNKNOWN, None, 0.0, "the run was broken off")
+        return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNKNOWN, None, 0.0, "the run was interrupted")
     return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.EXPECTED, 0.0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What dead probers left behind: subscriptions and topics whose run is long over.
+"""Leftovers of dead probers: subscriptions and topics whose run is long over.
 
 Place: run by `prober_driver` now and then, at the first endpoint that answers.
 Promise: only what names of `probe_names` say is over is deleted; standing topics stay, and so does what a living prober
@@ -41,7 +41,7 @@ async def remove(endpoint: ProbedEndpoint, project: str, now: float) -> int:
                     channel, endpoint, methods.PUBLISHER.DeleteTopic, pubsub.DeleteTopicRequest(topic=name)
                 )
         if removed:
-            log.info("removed %d topics and subscriptions of probers that are dead", removed)
+            log.info("deleted %d leftover topics and subscriptions of dead probers", removed)
         return removed
     finally:
         await channel.close()

@@ -113,7 +113,7 @@ async def redelivery(run: ProbeRun) -> None:
 
 
 async def order(run: ProbeRun) -> None:
-    """P6: keys side by side, the messages of each one behind the other."""
+    """P6: keys side by side, the messages of each in sequence."""
     topic = run.names.standing(run.spec.topic)
     await run.standing_topic(topic)
     subscription = await run.subscribe(topic, enable_message_ordering=True)
@@ -135,7 +135,7 @@ async def push(run: ProbeRun) -> None:
     """P7: the service calls this program."""
     receiver, loop = run.around.push, asyncio.get_running_loop()
     if receiver is None:
-        raise StepFailed("no port for pushes is open: give --push-listen, or leave P7 out by --without P7")
+        raise StepFailed("no port for pushes is open: set --push-listen, or skip P7 with --without P7")
     topic = run.names.standing(run.spec.topic)
     await run.standing_topic(topic)
     name = run.names.made("subscriptions")

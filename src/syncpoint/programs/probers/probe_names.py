@@ -1,8 +1,9 @@
-"""Names of what probers make, by which what a dead prober left behind is known and removed.
+"""Names of what probers make, by which leftovers of a dead prober are found and removed.
 
 Place: used by the scripts, and by `leftovers`.
-Promise: what a run makes says until when it may be needed, so nobody has to know which probers live. Standing topics
-(`probe-p3`) have one name for ever: all probers use them, each by subscriptions of its own that see its own messages.
+Promise: names of a run contain the time until which they may be needed, so nobody has to know which probers live.
+Standing topics (`probe-p3`) have one name for ever: all probers use them, each by subscriptions of its own that see its
+own messages.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class ProbeRun:
 
     @property
     def others(self) -> tuple[ProbedEndpoint, ...]:
-        """The endpoints behind this one in the order in which they were given, round and round."""
+        """The endpoints after this one in the order in which they were given, round and round."""
         known = self.around.endpoints
         at = next(index for index, one in enumerate(known) if one.address == self.endpoint.address)
         return (*known[at + 1 :], *known[:at])
@@ -208,7 +208,9 @@ class ProbeRun:
     async def pull(
         self, subscription: str, wanted: Collection[int], *, times: int = 1, at: ProbedEndpoint | None = None
     ) -> dict[int, str]:
-        """Pull until these messages have come so often, or the deadline has passed; ack ids by number."""
+        """Pull until these messages have come the expected number of times, or the deadline has passed; ack ids by
+        number.
+        """
         end = self.now() + self.deadline_s
         ids: dict[int, str] = {}
         while self.history.missing(wanted, times=times) and self.now() < end:
@@ -309,7 +311,7 @@ class PulledStream:
 
 
 def payload(run: str, number: int) -> bytes:
-    """What a message says: nothing that another one says, too."""
+    """The data of a message: unique."""
     return (f"{run} {number} ".encode() * PAYLOAD_BYTES)[:PAYLOAD_BYTES]
 
 

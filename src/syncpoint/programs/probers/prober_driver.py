@@ -26,7 +26,7 @@ from syncpoint.programs.probers.prober_board import ProberBoard
 from syncpoint.programs.probers.prober_table import ProberSpec
 from syncpoint.programs.probers.service_scripts import SCRIPTS
 
-DEADLINES_A_RUN: Final = 12  # a run is ended after so many times the deadline of a step
+DEADLINES_A_RUN: Final = 12  # a run is ended after this many times the deadline of a step
 CLEAN_EVERY_S: Final = 600.0
 IDS_KEPT: Final = 20_000
 
@@ -100,7 +100,7 @@ class ProberDriver:
         self._board.note(spec.name, endpoint.address, history, findings, time.time())
         for one in findings:
             if one.verdict is ProbeVerdict.UNEXPECTED:
-                log.warning("%s at %s is not as expected: %s", spec.metric(one.measure), endpoint.address, one.text)
+                log.warning("%s at %s failed: %s", spec.metric(one.measure), endpoint.address, one.text)
         self._on_change()
 
     async def _steps(self, script: ProbeScript, run: ProbeRun) -> None:
@@ -116,8 +116,8 @@ class ProberDriver:
         except SyncpointError as error:
             history.failure = str(error)
         except Exception as error:
-            log.exception("%s at %s ended by a mistake of its own", run.spec.name, run.endpoint.address)
-            history.failure = f"a mistake of the prober: {error!r}"
+            log.exception("%s at %s stopped because of a bug in the prober", run.spec.name, run.endpoint.address)
+            history.failure = f"a bug in the prober: {error!r}"
 
     async def _cleaning(self) -> None:
         while True:
@@ -137,6 +137,6 @@ class ProberDriver:
         try:
             self._board.leftovers_removed += await leftovers.remove(endpoint, project, time.time())
         except SyncpointError as error:
-            log.warning("what dead probers left is not removed at %s: %s", endpoint.address, error)
+            log.warning("cannot delete leftovers of dead probers at %s: %s", endpoint.address, error)
             return False
         return True

@@ -38,7 +38,7 @@ class Wrong(StrEnum):
     ALTERED = "altered"  # other data, key or attributes than were published
     RENAMED = "renamed"  # received under another message id than the publisher got
     FOREIGN = "foreign"  # of another run, or never published
-    DISORDERED = "disordered"  # behind a later message of the same key
+    DISORDERED = "disordered"  # after a later message of the same key
     UNNAMED = "unnamed"  # a publish was answered without an id for the message
     ID_REPEATED = "id-repeated"  # an id that a message before had got
     REDELIVERED = "redelivered"  # received again after its acknowledgement was answered
@@ -90,7 +90,7 @@ PROBERS: Final = (
         "creates a subscription, publishes one message, receives it",
         (
             TimedStep("create", 5.0, "CreateSubscription"),
-            TimedStep("receive", 2.0, "from the call of Publish to the message's arrival by StreamingPull"),
+            TimedStep("receive", 2.0, "from Publish to arrival by StreamingPull"),
         ),
         _MESSAGES,
     ),
@@ -98,18 +98,18 @@ PROBERS: Final = (
         "P2",
         "publish",
         _DATA,
-        "publishes ten messages one after the other, and ten in one request",
-        (TimedStep("publish", 1.0, "a call of Publish"),),
+        "publishes ten messages one by one, then ten in one request",
+        (TimedStep("publish", 1.0, "one Publish call"),),
         (Wrong.UNNAMED, Wrong.ID_REPEATED),
     ),
     ProberSpec(
         "P3",
         "steady stream",
         _DATA,
-        "publishes a message each 50 ms for a second, receives and acknowledges them by one StreamingPull",
+        "publishes a message every 50 ms for a second, receives and acknowledges them with one StreamingPull",
         (
-            TimedStep("publish", 1.0, "a call of Publish"),
-            TimedStep("receive", 2.0, "from the call of Publish to the message's arrival"),
+            TimedStep("publish", 1.0, "one Publish call"),
+            TimedStep("receive", 2.0, "from Publish to arrival"),
         ),
         _MESSAGES,
     ),
@@ -117,9 +117,9 @@ PROBERS: Final = (
         "P4",
         "acknowledgement",
         _DATA,
-        "publishes five messages, pulls and acknowledges them, pulls on until their deadline of 1 s is long over",
+        "publishes five messages, pulls and acknowledges them, then pulls until well after their deadline of 1 s",
         (
-            TimedStep("pull", 2.0, "from the call of Publish to the answer of the last Pull"),
+            TimedStep("pull", 2.0, "from Publish to the response of the last Pull"),
             TimedStep("acknowledge", 1.0, "Acknowledge"),
         ),
         (*_MESSAGES, Wrong.REDELIVERED),
@@ -128,10 +128,10 @@ PROBERS: Final = (
         "P5",
         "redelivery",
         _DATA,
-        "pulls two messages, nacks one and lets the deadline of the other, 2 s, end; pulls both again",
+        "pulls two messages, nacks one, lets the 2 s deadline of the other expire, and pulls both again",
         (
-            TimedStep("nacked", 2.0, "from the answer to the nack to the redelivery"),
-            TimedStep("expired", 3.0, "from the end of the deadline to the redelivery"),
+            TimedStep("nacked", 2.0, "from the response to the nack to the redelivery"),
+            TimedStep("expired", 3.0, "from the expired deadline to the redelivery"),
         ),
         (*_MESSAGES, Wrong.UNRETURNED, Wrong.EARLY),
     ),
@@ -140,33 +140,33 @@ PROBERS: Final = (
         "order",
         _DATA,
         "publishes five messages of each of three ordering keys, receives them by StreamingPull",
-        (TimedStep("receive", 3.0, "from the call of Publish to the message's arrival"),),
+        (TimedStep("receive", 3.0, "from Publish to arrival"),),
         (*_MESSAGES, Wrong.DISORDERED),
     ),
     ProberSpec(
         "P7",
         "push",
         _DATA,
-        "creates a push subscription whose endpoint is the prober itself, publishes three messages",
-        (TimedStep("push", 3.0, "from the call of Publish to the push"),),
+        "creates a push subscription to the prober itself, publishes three messages",
+        (TimedStep("push", 3.0, "from Publish to the push"),),
         _MESSAGES,
     ),
     ProberSpec(
         "P8",
         "administration",
         _CONTROL,
-        "creates, reads, changes, lists and deletes a topic and a subscription",
-        (TimedStep("call", 5.0, "any of these calls"),),
+        "creates, reads, updates, lists and deletes a topic and a subscription",
+        (TimedStep("call", 5.0, "each of these calls"),),
         (Wrong.UNLIKE, Wrong.UNLISTED, Wrong.UNDELETED),
     ),
     ProberSpec(
         "P9",
         "failover",
         _BOTH,
-        "lists the members; publishes and pulls, leaves its endpoint in the middle of it, goes on at the next one",
+        "lists the members; publishes and pulls, disconnects midway, and continues at the next endpoint",
         (
             TimedStep("list", 2.0, "ListMembers"),
-            TimedStep("failover", 5.0, "from the end of the connection to the first message from the next endpoint"),
+            TimedStep("failover", 5.0, "from disconnecting to the first message from the next endpoint"),
         ),
         (
             *(one for one in _MESSAGES if one is not Wrong.DUPLICATED),  # a lease that was left may be given twice
@@ -179,10 +179,10 @@ PROBERS: Final = (
         "P10",
         "every path",
         _DATA,
-        "publishes to four topics, receives at every endpoint; with --copy, receives the federated copies there",
+        "publishes to four topics, receives at every endpoint; with --copy, also receives the federated copies there",
         (
-            TimedStep("path", 5.0, "from the call of Publish to the arrival at the slowest endpoint"),
-            TimedStep("copy", 60.0, "the same, to the arrival of a copy in the other cluster"),
+            TimedStep("path", 5.0, "from Publish to arrival at the slowest endpoint"),
+            TimedStep("copy", 60.0, "from Publish to arrival of the copy in the other cluster"),
         ),
         _MESSAGES,
     ),

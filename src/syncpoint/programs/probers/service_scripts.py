@@ -29,7 +29,7 @@ from syncpoint.wire.protobuf.methods import Method
 
 CHANGED_DEADLINE_S: Final = 25
 BEFORE, HELD, AFTER = range(4), range(2, 4), range(4, 8)  # HELD: pulled, and not acknowledged
-AGREE_S: Final = 2.0  # within so long two endpoints have noticed the same members
+AGREE_S: Final = 2.0  # time within which two endpoints see the same members
 PATH_TOPICS: Final = 4
 COPIED_TOPIC: Final = "probe-p10-copied"
 COPIES: Final = 3

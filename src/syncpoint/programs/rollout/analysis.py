@@ -30,8 +30,8 @@ WAITING: Final = (".Pull", ".StreamingPull", ".Watch", ".Serve", ".Stay")
 """Methods that last as long as their caller likes: their times say nothing."""
 
 EVIDENCE: Final = {
-    "proxy": "calls of clients",
-    "publish-forwarder": "messages taken",
+    "proxy": "client calls",
+    "publish-forwarder": "messages accepted",
     "subscribe-forwarder": "deliveries",
 }
 """Roles that are judged by what they did, and what there has to be enough of."""
@@ -74,7 +74,7 @@ def corrupted(counted: ProcessCounters) -> list[str]:
     """What was found damaged in the time of these counts."""
     words = {"damaged": "damaged", "unreadable": "unreadable"}
     return [
-        f"{counted.sums[key]:g} {word} places were found on disks"
+        f"{counted.sums[key]:g} {word} places found on disks"
         for key, word in words.items()
         if counted.sums.get(key, 0) > 0
     ]
@@ -159,7 +159,7 @@ def _redelivering(released: ProcessCounters, others: ProcessCounters, limits: Th
     _, most = interval(theirs, of_theirs)
     if least > max(most, limits.redeliveries_ratio_max):
         yield (
-            f"messages are delivered again: {again:g} of {of:g} with the release, {theirs:g} of {of_theirs:g} without"
+            f"more messages are redelivered: {again:g} of {of:g} with the release, {theirs:g} of {of_theirs:g} without"
         )
 
 

@@ -1,8 +1,8 @@
 """The controller of a rollout: looks, has the machine decide, writes the state down, restarts one process, looks again.
 
-Place: behind `syncpoint rollout start`, `resume` and `abort`; a driver around `progress` and `watch`.
-Promise: the state is stored before anything is done, so that whoever goes on knows what was begun; and whoever does not
-hold the lease any more begins nothing.
+Place: under `syncpoint rollout start`, `resume` and `abort`; a driver around `progress` and `watch`.
+Promise: the state is stored before anything is done, so that a successor knows what was begun; and a controller that
+does not hold the lease any more begins nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RolloutController:
         state = await self._store.claim()
         if state is not None and not state.over:
             raise FailedPrecondition(
-                f"rollout {state.name} is {state.state}, in step {state.step}: resume it, or abort it first"
+                f"rollout {state.name} is {state.state}, in step {state.step}: resume or abort it first"
             )
         look = await self._look(None)
         refused = refusals(self._plan, look.reports, look.problems)
@@ -91,12 +91,12 @@ class RolloutController:
         """Go on where another controller ended. Raises `FailedPrecondition`, and as `run`."""
         state = await self._store.claim()
         if state is None or state.over:
-            raise FailedPrecondition("there is no rollout to go on with" if state is None else f"it is {state.state}")
+            raise FailedPrecondition("there is no rollout to resume" if state is None else f"it is {state.state}")
         digest = digest_of(self._plan)
         if digest != state.manifest:
             raise FailedPrecondition(
-                f"rollout {state.name} was begun with another rollout.yaml, or another cluster.yaml of an environment: "
-                "put back what it was begun with"
+                f"rollout {state.name} was started with a different rollout.yaml or cluster.yaml of an environment: "
+                "restore these files"
             )
         before = state.history
         state = taken_over(state, self._store.who, self._clock())
@@ -166,5 +166,5 @@ class RolloutController:
         text = state.waits_for
         kind = "".join(letter for letter in text if not letter.isdigit())
         if text and kind != self._waits_for:
-            self._report(f"{state.step}: waits: {text}")
+            self._report(f"{state.step}: waiting: {text}")
         self._waits_for = kind

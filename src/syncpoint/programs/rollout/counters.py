@@ -119,7 +119,7 @@ def read(text: bytes) -> ProcessCounters:
             else:
                 buckets.setdefault(method, {})[float(labels["le"])] = value
     if not started:
-        raise ValueError("no process_start_time_seconds: not the metrics of a process")
+        raise ValueError("has no process_start_time_seconds, so these are not the metrics of a process")
     return ProcessCounters(started, {key: _method(codes.get(key, {}), buckets.get(key, {})) for key in codes}, sums)
 
 

@@ -50,7 +50,7 @@ class Fleet:
             if not one.metrics:
                 raise InvalidArgument(
                     f"environments.{self.name}.cluster",
-                    f"process {one.name} has no key `metrics`: without its numbers nobody can judge it",
+                    f"process {one.name} has no key `metrics`; a rollout needs the metrics of every process",
                 )
 
     @property

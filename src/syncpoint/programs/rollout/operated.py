@@ -2,7 +2,7 @@
 
 Place: under `controller`. Two ways to restart a process: those of `cluster up` on this machine by their folder, all
 others by the operator's own command (systemd, ssh, whatever supervises them).
-Promise: one process at a time; only those are restarted that the plan names, and only when it says so.
+Promise: one process at a time; only processes that the plan names are restarted, and only when it asks for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OperatedEnvironment:
         self.fleet, self._within_s = fleet, within_s
 
     async def look(self) -> tuple[Reports, list[str]]:
-        """What each process of the file says of itself, and what is wrong."""
+        """The report of each process of the file, and problems."""
         found, statuses = await Cluster.of_file(self.fleet.environment.cluster).examine()
         reports = {
             name: None if (one := statuses.get(name)) is None else ProcessReport.of(one)
@@ -63,7 +63,7 @@ class OperatedEnvironment:
     def _locally(self, process: str, assigned: Assigned) -> None:
         local = LocalCluster(self.fleet.environment.cluster.parent)
         if not local.started(process):
-            raise FailedPrecondition("`syncpoint cluster up` has not started it; give `restart` a command")
+            raise FailedPrecondition("`syncpoint cluster up` did not start it; set `restart` to a command")
         own = assigned.settings == self.fleet.environment.cluster
         local.assign(process, assigned.program, None if own else assigned.settings)
         if local.state(process).state != "down":
@@ -93,7 +93,7 @@ class OperatedEnvironment:
         )
         if done.returncode:
             printed = done.stdout.strip()[-OUTPUT_MAX:] or "no output"
-            raise Unavailable(f"{Path(command[0]).name} ended with {done.returncode}: {printed}")
+            raise Unavailable(f"{Path(command[0]).name} exited with code {done.returncode}: {printed}")
 
 
 def _filled(part: str, values: Mapping[str, str]) -> str:

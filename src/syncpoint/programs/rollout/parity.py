@@ -1,7 +1,7 @@
 """Whether two environments run the same: versions and settings as their processes report them, by role.
 
 Place: asked before anything is changed, before the canary, and by `syncpoint rollout check`.
-Promise: what a file says does not count, what running processes say does; one that says nothing is a difference, as
+Promise: files do not count, reports of running processes do; a silent process is a difference, as
 nobody knows what it runs.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """What one running process says it is. `source`: of the bytes of its cluster.yaml; `given`: its settings."""
+    """The report of one running process. `source`: of the bytes of its cluster.yaml; `given`: its settings."""
 
     name: str
     roles: tuple[str, ...]
@@ -43,7 +43,7 @@ def silent(name: str, reports: Reports) -> list[str]:
     found = []
     for process, one in reports.items():
         if one is None:
-            found.append(f"{name}: {process} does not answer: what it runs is not known")
+            found.append(f"{name}: {process} does not answer, so its version is unknown")
         elif not one.given:
             found.append(f"{name}: {process} (version {one.version or 'unknown'}) does not report its settings")
     return found
@@ -67,7 +67,7 @@ def differences(
         if role not in mine or role not in other:
             here, there = (first, second) if role in mine else (second, first)
             if not of_both:
-                found.append(f"{role}: runs in {here} and not in {there}")
+                found.append(f"{role}: runs in {here} but not in {there}")
             continue
         for key in sorted(mine[role].keys() | other[role].keys()):
             if any(key == allowed or key.startswith(f"{allowed}.") for allowed in may_differ):
@@ -76,7 +76,7 @@ def differences(
             if here_values.keys() != there_values.keys():
                 found.append(f"{role}: {key} is {_said(here_values)} in {first} and {_said(there_values)} in {second}")
             elif len(here_values) > 1:
-                found.append(f"{role}: {key} is not one value: {_said(here_values)}, in both")
+                found.append(f"{role}: {key} has several values: {_said(here_values)}, in both")
     return found
 
 
@@ -96,7 +96,7 @@ def _by_role(reports: Reports) -> dict[str, dict[str, dict[str, str]]]:
 
 def _said(values: Mapping[str, str]) -> str:
     if not values:
-        return "not there"
+        return "missing"
     if len(values) == 1:
         return next(iter(values)) or "empty"
     return ", ".join(f"{value or 'empty'} ({name})" for value, name in sorted(values.items()))

@@ -1,6 +1,6 @@
 """How far a rollout is, and what is done next: from one look at the environments to one restart, or none.
 
-Place: the machine of this room. `controller` looks, asks `decide`, writes the state down and does what it says.
+Place: the machine of this room. `controller` looks, asks `decide`, stores the state and carries out the decision.
 Promise: a step begins when the one before is done, and there is no other way to it. Whatever breaks leads back, from
 any step, and the way back ends only when every process runs what it ran before. What processes run is what they report
 at this look: so it goes on rightly wherever an earlier controller ended.
@@ -136,14 +136,14 @@ def begin(plan: RolloutPlan, manifest: str, look: RolloutLook, controller: str) 
         controller=controller,
     )
     passed = f"tests passed: {made.version} at {made.commit[:12]}; staging and production run the same"
-    return _said(_said(made, look.now, passed), look.now, f"{first.name}: begins")
+    return _said(_said(made, look.now, passed), look.now, f"{first.name}: started")
 
 
 def taken_over(state: RolloutState, controller: str, now: float) -> RolloutState:
     """Another controller goes on. The restart under way is done again: nobody knows whether it was."""
     again = None if state.restarting is None else replace(state.restarting, since=0.0)
     made = replace(state, controller=controller, restarting=again, troubled=0.0, looked=now)
-    return _said(made, now, f"{controller} goes on")
+    return _said(made, now, f"{controller} took over")
 
 
 def decide(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[RolloutState, Restart | None]:
@@ -186,7 +186,7 @@ def _deploying(
                 else f"after the restart of {restarting.process}: {'; '.join(worse)}"
             )
             if look.now - restarting.since > within:
-                return _turned(plan, state, look, f"{waits}, {within:g} s after its restart")
+                return _turned(plan, state, look, f"{waits}, {within:g} s after the restart")
             return replace(state, waits_for=waits), None
     elif worse and not again:
         return _troubled(plan, state, look, step, worse)
@@ -195,10 +195,12 @@ def _deploying(
     if mismatched is not None:
         environment, process, assigned = mismatched
         made = replace(state, restarting=RestartedProcess(environment, process, look.now), troubled=0.0)
-        return _said(made, look.now, f"{environment}: {process} gets {_what(assigned)}"), Restart(*mismatched)
+        return _said(made, look.now, f"{environment}: {process} is restarted with {_what(assigned)}"), Restart(
+            *mismatched
+        )
     unlike = _unlike_staging(look, step)
     if unlike:
-        return _turned(plan, state, look, f"what runs is not what runs in staging: {'; '.join(unlike)}")
+        return _turned(plan, state, look, f"processes differ from staging: {'; '.join(unlike)}")
     state = replace(state, deployed=True, restarting=None, troubled=0.0)
     count = sum(len(names) for names in step.released.values())
     state = _said(state, look.now, f"{step.name}: {count} processes report version {plan.manifest.release.version}")
@@ -214,18 +216,20 @@ def _watching(
     if look.too_much and step.name == CANARY:
         return _turned(plan, state, look, look.too_much)
     worse = [
-        f"{environment}: {process} does not run {_what(assigned)} any more"
+        f"{environment}: {process} no longer runs {_what(assigned)}"
         for environment, process, assigned in _all_mismatched(plan, look, step, step)
         if process in step.released.get(environment, ())
     ] + _worse(state, look)
     if worse:
         return _troubled(plan, state, look, step, worse)
     state = replace(state, watched_s=state.watched_s + max(0.0, passed_s), troubled=0.0)
-    lacking = look.judged.lacking if look.judged is not None else ("no numbers yet",)
+    lacking = look.judged.lacking if look.judged is not None else ("no metrics yet",)
     if state.watched_s < step.watch_s:
-        return replace(state, waits_for=f"{step.watch_s - state.watched_s:.0f} s more of {step.watch_s:g} s"), None
+        return replace(
+            state, waits_for=f"{step.watch_s - state.watched_s:.0f} s of {step.watch_s:g} s left to watch"
+        ), None
     if lacking:
-        return replace(state, waits_for=f"too little happens to judge by: {'; '.join(lacking)}"), None
+        return replace(state, waits_for=f"too little traffic to judge: {'; '.join(lacking)}"), None
     return _ended(plan, replace(state, reference=look.reference or state.reference), look)
 
 
@@ -252,20 +256,22 @@ def _ended(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[R
     index = names.index(state.step)
     if index + 1 == len(names):
         made = replace(state, state=DONE, ended=look.now)
-        return _said(made, look.now, f"done: all of production has version {state.version}"), None
+        return _said(made, look.now, f"done: all of production runs version {state.version}"), None
     following = plan.steps[index + 1]
     share = ", ".join(f"{role} {one:.0%}" for role, one in state.shares.items())
-    made = _said(state, look.now, f"{state.step}: good{f' (did of all: {share})' if share and state.watched_s else ''}")
+    made = _said(
+        state, look.now, f"{state.step}: passed{f' (share of all work: {share})' if share and state.watched_s else ''}"
+    )
     made = replace(
         made, step=following.name, deployed=False, watched_s=0.0, watch_s=following.watch_s, restarting=None, shares={},
         figures={},
     )  # fmt: skip
-    return _said(made, look.now, f"{following.name}: begins"), None
+    return _said(made, look.now, f"{following.name}: started"), None
 
 
 def _turned(plan: RolloutPlan, state: RolloutState, look: RolloutLook, reason: str) -> tuple[RolloutState, None]:
     made = replace(state, state=ROLLING_BACK, reason=reason, restarting=None, deployed=False, troubled=0.0)
-    return _said(made, look.now, f"{state.step}: goes back: {reason}"), None
+    return _said(made, look.now, f"{state.step}: rolling back: {reason}"), None
 
 
 def _back(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[RolloutState, Restart | None]:
@@ -281,7 +287,7 @@ def _back(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[Ro
         pending = any(last.process == process and last.environment == name for name, process, _ in missing)
         worse = [one for one in _worse(state, look) if one.startswith(f"{last.environment}:")]
         if pending or worse:
-            why = look.failed or (f"{last.process} to report what it ran" if pending else "; ".join(worse))
+            why = look.failed or (f"{last.process} to report its previous version" if pending else "; ".join(worse))
             return replace(state, waits_for=why), None
     candidates = missing
     if last is not None and len(missing) > 1:  # one that fails again does not keep the others waiting
@@ -289,7 +295,7 @@ def _back(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[Ro
     environment, process, assigned = candidates[0]
     made = replace(state, restarting=RestartedProcess(environment, process, look.now))
     return (
-        _said(made, look.now, f"{environment}: {process} gets back {_what(assigned)}"),
+        _said(made, look.now, f"{environment}: {process} returns to {_what(assigned)}"),
         Restart(environment, process, assigned),
     )
 
@@ -298,7 +304,7 @@ def _all_mismatched(
     plan: RolloutPlan, look: RolloutLook, step: Step | None, reached: Step
 ) -> list[tuple[str, str, Assigned]]:
     """Processes that do not report what they are to run in a step (None: before all), in the order in which they are
-    restarted. One that says nothing is among them where this rollout has `reached` it; others are their operator's.
+    restarted. A silent one is among them where this rollout has `reached` it; others are their operator's.
     """
     found = []
     for environment in ENVIRONMENTS if step is not None else reversed(ENVIRONMENTS):
@@ -337,7 +343,7 @@ def excessive(shares: Mapping[str, float], certain: Mapping[str, float], share_m
         for role, least in sorted(certain.items())
         if role in EVIDENCE and least > share_max
     ]
-    return f"the canary does more of all work than {share_max:.0%}: {', '.join(found)}" if found else ""
+    return f"the canary handles more than {share_max:.0%} of all work: {', '.join(found)}" if found else ""
 
 
 def _what(assigned: Assigned) -> str:

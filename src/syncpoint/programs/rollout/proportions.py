@@ -1,4 +1,4 @@
-"""What a share of n calls says about the share of all.
+"""Bounds on the share of all calls, given the share of n of them.
 
 Place: under `analysis`. Of a few calls almost nothing follows, and the intervals say so: they are wide. They are
 Wilson's, with 3 standard deviations: of a true share, one look in 700 lies above by chance.

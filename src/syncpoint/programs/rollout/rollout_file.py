@@ -121,12 +121,12 @@ def parse(content: Any, base: Path) -> RolloutManifest:
     shares = [one.share for one in stages]
     if shares != sorted(set(shares)) or shares[-1] != 1:
         raise InvalidArgument(
-            "stages", f"shares must grow and end with 1, not {', '.join(f'{one:g}' for one in shares)}"
+            "stages", f"shares must increase and end with 1, not {', '.join(f'{one:g}' for one in shares)}"
         )
     named = content["environments"]
     clusters = [str((base / named[name]["cluster"]).resolve()) for name in ENVIRONMENTS]
     if len(set(clusters)) < len(clusters):
-        raise InvalidArgument("environments", "two of them are the same cluster.yaml")
+        raise InvalidArgument("environments", "two environments have the same cluster.yaml")
     order = tuple(content.get("order", ORDER))
     limits, soak, canary = content.get("thresholds", {}), content.get("soak", {}), content.get("canary", {})
     usual = Thresholds()
@@ -174,6 +174,6 @@ def _environment(name: str, keys: Mapping[str, Any], base: Path) -> RolloutEnvir
         if unknown:
             known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
             raise InvalidArgument(
-                f"environments.{name}.restart", f"{{{sorted(unknown)[0]}}} stands for nothing; there are {known}"
+                f"environments.{name}.restart", f"{{{sorted(unknown)[0]}}} is unknown; use one of {known}"
             )
     return RolloutEnvironment(name, (base / keys["cluster"]).resolve(), command, tuple(keys.get("may_differ", ())))

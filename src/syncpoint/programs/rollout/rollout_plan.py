@@ -46,10 +46,12 @@ class RolloutPlan:
         self._release = {name: fleet.assigned(manifest.release) for name, fleet in fleets.items()}
         self._steered = fleets[PRODUCTION].assigned(manifest.release, weights)
         if self._before == self._release:
-            raise InvalidArgument("release", "is what runs already: neither its version nor its settings differ")
+            raise InvalidArgument("release", "already runs: neither version nor settings differ")
         for name, one in self._before.items():
             if (one.version, one.source) == (self._release[name].version, self._release[name].source):
-                raise InvalidArgument("release.settings", f"{name} has them already; nobody could see what runs there")
+                raise InvalidArgument(
+                    "release.settings", f"{name} already uses these settings, so the change would not be visible there"
+                )
 
     def before(self, environment: str) -> Assigned:
         """What every process of an environment ran when it began."""
@@ -78,17 +80,17 @@ class RolloutPlan:
         for name in chosen:
             if name not in fleet.processes:
                 raise InvalidArgument(
-                    "canary.processes", f"{name} is no process of production; there are {', '.join(fleet.processes)}"
+                    "canary.processes", f"{name} is not a production process; choose from {', '.join(fleet.processes)}"
                 )
         for role, names in roles.items():
             if names and set(names) <= set(chosen):
-                raise InvalidArgument("canary.processes", f"no {role} is left to compare with: name fewer of them")
+                raise InvalidArgument("canary.processes", f"no {role} is left to compare with; list fewer of them")
         if not chosen:
-            raise InvalidArgument("canary", "no role of production has two processes: nothing can be compared")
+            raise InvalidArgument("canary", "no production role has two processes, so nothing can be compared")
         if self.manifest.canary.share is not None and not any(
             role in WEIGHED for name in chosen for role in fleet.processes[name].roles
         ):
-            raise InvalidArgument("canary.share", "steers forwarders alone, and none is among the canary's processes")
+            raise InvalidArgument("canary.share", "affects only forwarders, and the canary has none")
         return chosen
 
     def _steps(self) -> tuple[Step, ...]:
@@ -113,7 +115,7 @@ class RolloutPlan:
         return tuple(steps)
 
     def _first(self, share: float) -> frozenset[str]:
-        """So many of each role, the canary's among them."""
+        """The number of each role, including the canary's."""
         fleet, found = self.fleets[PRODUCTION], set(self.canary)
         for role in self.manifest.order:
             names = fleet.of_role(role)

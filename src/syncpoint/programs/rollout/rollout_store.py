@@ -1,6 +1,6 @@
-"""Where a rollout's state lies: in the metadata of production, with the lease of whoever drives it.
+"""Where a rollout's state lies: in the metadata of production, with the lease of its controller.
 
-Place: under `controller` and the commands. Whoever has a `SharedStore` of production can read how far a rollout is
+Place: under `controller` and the commands. Any holder of a `SharedStore` of production can read how far a rollout is
 (`read_state`): a proxy, too.
 Promise: a state is written only by the controller that holds the lease, over the state that it wrote or read itself.
 One that was replaced is refused, and does nothing more than the one restart that it may be in.
@@ -62,7 +62,7 @@ class RolloutStore:
             other = await driven_by(self._store)
             await self._lease.revoke()
             self._lease = None
-            raise FailedPrecondition(f"{other or 'another controller'} drives a rollout of this cluster already")
+            raise FailedPrecondition(f"{other or 'another controller'} already controls a rollout of this cluster")
         self._claimed = done.revision
         found = await self._store.get(ROLLOUT_STATE)
         self._revision = 0 if found is None else found.revision
@@ -101,7 +101,7 @@ class RolloutStore:
             return
 
     def _replaced(self) -> Aborted:
-        return Aborted("this controller lost its lease, or another one has taken over: it does nothing more")
+        return Aborted("this controller lost its lease or was replaced by another; it has stopped")
 
     async def aborted(self) -> str:
         """Who asked for an abort; empty: nobody."""

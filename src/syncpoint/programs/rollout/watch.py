@@ -29,7 +29,7 @@ from syncpoint.programs.rollout.rollout_file import PRODUCTION, STAGING
 from syncpoint.programs.rollout.rollout_plan import RolloutPlan, Step
 
 SILENT_MAX: Final = 3
-"""So many looks in a row a process may show no numbers."""
+"""Number of looks in a row at which a process may have no metrics."""
 
 ReadCounters = Mapping[str, Mapping[str, ProcessCounters | None]]
 """By environment and process; None: it did not answer."""
@@ -60,7 +60,7 @@ class StepWatch:
             self._earlier.popleft()
         if not self._seen:
             self._seen = True
-            return ReleaseJudgement(tuple(breaches), ("no numbers yet",))
+            return ReleaseJudgement(tuple(breaches), ("no metrics yet",))
         then = self._earlier[0][1]
         window = {key: one.combined(then[key], -1) if key in then else one for key, one in self._whole.items()}
         for environment in step.watched:
@@ -87,7 +87,7 @@ class StepWatch:
                 if found is None:
                     self._silent[key] = self._silent.get(key, 0) + 1
                     if has_release and self._silent[key] == SILENT_MAX:
-                        breaches.append(f"{environment}: {name} shows no metrics at {SILENT_MAX} looks in a row")
+                        breaches.append(f"{environment}: {name} returned no metrics {SILENT_MAX} times in a row")
                     continue
                 self._silent[key] = 0
                 last = self._last.get(key)
@@ -95,7 +95,7 @@ class StepWatch:
                 if last is None:
                     continue
                 if has_release and last.started != found.started:
-                    breaches.append(f"{environment}: {name} ended and began again by itself")
+                    breaches.append(f"{environment}: {name} restarted unexpectedly")
                 more = found.since(last)
                 self._whole[key] = self._whole[key].combined(more, 1) if key in self._whole else more
         return breaches
@@ -116,7 +116,7 @@ class StepWatch:
         if not self._step.compares:
             calls = sum(one.calls for (listener, _), one in released.methods.items() if listener == CLIENTS)
             return (
-                [f"{STAGING}: {calls:g} of {manifest.soak_calls_min} calls of clients"]
+                [f"{STAGING}: {calls:g} of {manifest.soak_calls_min} client calls"]
                 if calls < manifest.soak_calls_min
                 else []
             )
@@ -124,7 +124,7 @@ class StepWatch:
         found = lacking(self._roles(environment, names), "with the release", released, limits)
         if others is not None:
             rest = [name for name in self._plan.fleets[environment].processes if name not in names]
-            found += lacking(self._roles(environment, rest), "without it", others, limits)
+            found += lacking(self._roles(environment, rest), "without the release", others, limits)
             found += unlike(released, others, limits)
         return found
 

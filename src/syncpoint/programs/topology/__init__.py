@@ -1,1 +1,1 @@
-"""Topologies: topics, queues, subscriptions, rules and grants as one file says them, and as they are drawn."""
+"""Topologies: topics, queues, subscriptions, rules and grants as defined by one file, and as drawn."""

@@ -1,6 +1,6 @@
 """Routing on paper: how evenly a million clients spread over a thousand forwarders, and how many move, by e.
 
-Place: behind `syncpoint simulate routing`. The packing is the one that routers use; only the rendezvous orders are
+Place: under `syncpoint simulate routing`. The packing is the one that routers use; only the rendezvous orders are
 computed by numpy, with the very same hash.
 Leaves out: everything but the assignment. A heavy client stands for a topic and is split into parts as topics are.
 """
@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`skew`: exponent of the clients' loads (0: all alike); `share`: a part is at most so much of an average
+    """`skew`: exponent of the clients' loads (0: all alike); `share`: maximum of a part, relative to an average
     forwarder; `churn`: share of the clients whose load doubles or halves."""
 
     forwarders: int = 1_000

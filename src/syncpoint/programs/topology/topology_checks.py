@@ -32,7 +32,9 @@ def check(wanted: WantedTopology, live: LiveTopology) -> None:
     for entity in (*wanted.topics.values(), *wanted.subscriptions.values()):
         for field, name in _targets(entity):
             if project_of(name) in projects and name not in known:
-                raise InvalidArgument(f"{entity.place}.{field}", f"there is no topic {name}, here or on the server")
+                raise InvalidArgument(
+                    f"{entity.place}.{field}", f"topic {name} does not exist, neither here nor on the server"
+                )
 
 
 def _check_topic(wanted: WantedEntity, live: LiveTopology) -> None:

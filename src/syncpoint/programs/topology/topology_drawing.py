@@ -1,6 +1,6 @@
 """The picture of a project: an SVG of its own, light or dark as its reader's screen.
 
-Place: pure; `topology_flows` says what there is.
+Place: pure; `topology_flows` has the contents.
 Layout: messages go from left to right. A topic stands to the right of all subscriptions that lead to it, unless that
 goes round; a subscription to the right of its topic.
 """
@@ -59,7 +59,7 @@ def drawn(graph: ProjectGraph) -> str:
         *(_topic(node, places[name], home) for name, node in graph.topics.items()),
         *(_subscription(node, places[name], home) for name, node in graph.subscriptions.items()),
         f'<text class="small" x="{MARGIN}" y="{high - 10}">green: forwards; dashed: dead letters; red frame: suspended;'
-        " numbers: messages a second, and messages that wait</text>",
+        " numbers: messages per second, and backlog</text>",
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

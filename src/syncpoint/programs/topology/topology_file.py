@@ -91,7 +91,7 @@ def parse(content: Any, project: str | None) -> WantedTopology:
     here = {key: value for key, value in top.items() if key in SECTIONS}
     if here:
         if not isinstance(project, str) or not project:
-            raise InvalidArgument("project", "say which project short names are of, or give --project")
+            raise InvalidArgument("project", "set `project`, or give --project, to resolve short names")
         parts.append(_Section(here, project, ""))
     for name, section in _mapping(top.get("projects") or {}, "projects").items():
         place = f"projects.{name}"
@@ -107,12 +107,16 @@ def parse(content: Any, project: str | None) -> WantedTopology:
         ):
             for entity in found:
                 if entity.name in into:
-                    raise InvalidArgument(entity.place, f"{entity.name} stands at {into[entity.name].place} already")
+                    raise InvalidArgument(
+                        entity.place, f"{entity.name} is already defined at {into[entity.name].place}"
+                    )
                 into[entity.name] = entity
         for pair in part.queues():
             for entity, into in zip(pair, (topics, subscriptions), strict=True):
                 if entity.name in into:
-                    raise InvalidArgument(entity.place, f"{entity.name} stands at {into[entity.name].place} already")
+                    raise InvalidArgument(
+                        entity.place, f"{entity.name} is already defined at {into[entity.name].place}"
+                    )
                 into[entity.name] = entity
         grants += part.grants()
     named = dict.fromkeys(part.project for part in parts)
@@ -120,7 +124,7 @@ def parse(content: Any, project: str | None) -> WantedTopology:
 
 
 class _Section:
-    """What the file says of one project."""
+    """The part of the file about one project."""
 
     def __init__(self, keys: Mapping[str, Any], project: str, place: str) -> None:
         self.keys, self.project, self.place = keys, project, place
@@ -141,14 +145,16 @@ class _Section:
     def subscriptions(self) -> Iterator[WantedEntity]:
         for name, keys, place in self._entities("subscriptions"):
             if "topic" not in keys:
-                raise InvalidArgument(f"{place}.topic", "say which topic it is of")
+                raise InvalidArgument(f"{place}.topic", "set the topic")
             yield self._subscription(name, keys, place)
 
     def queues(self) -> Iterator[tuple[WantedEntity, WantedEntity]]:
         for name, keys, place in self._entities("queues"):
             for key in ("filter", "expiration_policy"):
                 if key in keys:
-                    raise InvalidArgument(f"{place}.{key}", "a queue has none: it gets everything, and never expires")
+                    raise InvalidArgument(
+                        f"{place}.{key}", "is not allowed: a queue receives every message and never expires"
+                    )
             topic_keys = dict(_mapping(keys.pop("topic", None) or {}, f"{place}.topic"))
             for option in _fields(admin.TopicOptions):
                 if option in keys:
@@ -170,7 +176,9 @@ class _Section:
                 raise InvalidArgument(place, "write topics/NAME, subscriptions/NAME, schemas/NAME, project or server")
             for role, members in roles.items():
                 if not isinstance(members, list) or not all(isinstance(one, str) for one in members):
-                    raise InvalidArgument(f"{place}.{role}", "is a list of members, such as [serviceAccount:a@b.c]")
+                    raise InvalidArgument(
+                        f"{place}.{role}", "must be a list of members, such as [serviceAccount:a@b.c]"
+                    )
                 yield WantedGrant(resource, str(role), tuple(dict.fromkeys(members)))
 
     def _subscription(self, name: str, keys: dict[str, Any], place: str, *, queue: bool = False) -> WantedEntity:
@@ -203,7 +211,7 @@ class _Section:
 
     def _fill(self, message: Any, key: str, value: Any, place: str) -> None:
         if value is None:
-            raise InvalidArgument(f"{place}.{key}", "has no value; leave it out, or give one")
+            raise InvalidArgument(f"{place}.{key}", "has no value; set one, or remove the key")
         try:
             written = self._written(message.DESCRIPTOR.fields_by_name[key], value, f"{place}.{key}")
             json_format.ParseDict({key: written}, message, descriptor_pool=POOL)
@@ -228,9 +236,7 @@ class _Section:
         if isinstance(value, dict) and not kind.GetOptions().map_entry:
             for key in value:
                 if key not in kind.fields_by_name:
-                    raise InvalidArgument(
-                        f"{place}.{key}", f"there is no such key; there are {_list(kind.fields_by_name)}"
-                    )
+                    raise InvalidArgument(f"{place}.{key}", f"unknown key; choose from {_list(kind.fields_by_name)}")
             return {key: self._written(kind.fields_by_name[key], one, f"{place}.{key}") for key, one in value.items()}
         return value
 
@@ -249,7 +255,7 @@ def _rule(name: str, content: Any, place: str) -> Any:
     keys = _mapping(content or {}, place)
     _only(keys, ("filter", "correlation", "action", "parameters"), place)
     if "filter" in keys and "correlation" in keys:
-        raise InvalidArgument(place, "has either `filter` or `correlation`")
+        raise InvalidArgument(place, "must have exactly one of `filter` and `correlation`")
     rule = admin.Rule(name=name, action=str(keys.get("action", "")))
     if "correlation" in keys:
         pairs = _mapping(keys["correlation"], f"{place}.correlation")
@@ -270,7 +276,7 @@ def _rule(name: str, content: Any, place: str) -> Any:
             case str():
                 parameter.text = value
             case _:
-                raise InvalidArgument(f"{place}.parameters.{key}", "is no text, number, truth or null")
+                raise InvalidArgument(f"{place}.parameters.{key}", "must be a string, a number, a boolean or null")
     return rule
 
 
@@ -282,14 +288,14 @@ def _fields(kind: type[Message]) -> tuple[str, ...]:
 
 def _mapping(value: Any, place: str) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
-        raise InvalidArgument(place or "the file", "is a mapping of names")
+        raise InvalidArgument(place or "the file", "must be a mapping with names as keys")
     return value
 
 
 def _only(keys: Mapping[Any, Any], known: Iterable[str], place: str) -> None:
     for key in keys:
         if key not in known:
-            raise InvalidArgument(f"{place}.{key}".lstrip("."), f"there is no such key; there are {_list(known)}")
+            raise InvalidArgument(f"{place}.{key}".lstrip("."), f"unknown key; choose from {_list(known)}")
 
 
 def _list(names: Iterable[str]) -> str:

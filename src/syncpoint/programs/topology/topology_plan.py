@@ -19,7 +19,7 @@ from syncpoint.base.model.names import project_of, short_id
 from syncpoint.programs.topology.topology_file import WantedEntity, WantedGrant, WantedTopology
 from syncpoint.wire.protobuf.messages import POOL, admin, iam, pubsub
 
-_FIXED = {"topic": "its topic", "filter": "its filter", "enable_message_ordering": "whether it keeps order"}
+_FIXED = {"topic": "its topic", "filter": "its filter", "enable_message_ordering": "its message ordering"}
 _ALL, _NEW = admin.RuleScope.Value("ALL_MESSAGES"), admin.RuleScope.Value("NEW_MESSAGES")
 _FIRST_RULE = admin.Rule(name="$Default", sql="1=1")
 
@@ -103,7 +103,7 @@ def _schema(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
     different = _different(wanted.message, known, wanted.fields)
     if any(one.name == "type" for one in different):
         raise FailedPrecondition(
-            f"{wanted.place}: {wanted.name} has another type, which is for good: use another name."
+            f"{wanted.place}: {wanted.name} has another type, which cannot be changed. Use another name."
         )
     if different:
         revision = pubsub.CommitSchemaRequest(name=wanted.name, schema=laid_over(known, wanted.message, wanted.fields))
@@ -120,7 +120,7 @@ def _topic(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
         yield _with_options(PlanStep("+", "topic", wanted.name, differences, (made,)), wanted, admin.TopicOptions())
         return
     if wanted.name in live.queues and not wanted.queue:
-        raise FailedPrecondition(f"{wanted.place}: {wanted.name} is a queue: name it under `queues`.")
+        raise FailedPrecondition(f"{wanted.place}: {wanted.name} is a queue. List it under `queues`.")
     different = _different(wanted.message, known, wanted.fields)
     options = live.topic_options.get(wanted.name) or admin.TopicOptions()
     more = _different(wanted.options, options, wanted.option_fields)
@@ -137,7 +137,7 @@ def _topic(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
 def _queue(topic: WantedEntity, wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
     if topic.name in live.topics:
         if topic.name not in live.queues:
-            raise FailedPrecondition(f"{topic.place}: {topic.name} is a topic, and no queue: use another name.")
+            raise FailedPrecondition(f"{topic.place}: {topic.name} is a topic, not a queue. Use another name.")
         yield from _topic(topic, live)
         yield from _subscription(wanted, live)
         return
@@ -169,8 +169,8 @@ def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep
     for one in different:
         if one.name in _FIXED:
             raise FailedPrecondition(
-                f"{wanted.place}.{one.name}: {_FIXED[one.name]} is for good, and is {_quoted(one.old)}. Use another"
-                f" name, or delete {wanted.name} first, with what it has not delivered."
+                f"{wanted.place}.{one.name}: {_FIXED[one.name]} cannot be changed; it is {_quoted(one.old)}. Use"
+                f" another name, or delete {wanted.name} first, which deletes its undelivered messages."
             )
     options = live.subscription_options.get(wanted.name) or admin.SubscriptionOptions()
     more = _different(wanted.options, options, wanted.option_fields)
@@ -328,7 +328,7 @@ def _topic_of_queue(subscription: str) -> str:
 
 
 def _letters_first(wanted: WantedTopology) -> list[str]:
-    """Queues, each behind the one that its dead letters go to, unless those go round."""
+    """Queues, each after the one that its dead letters go to, unless those go round."""
     found: dict[str, None] = {}
 
     def visit(name: str, seen: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """The audit logs of a whole server or cluster as one: each process keeps a file of its own, this reads all of them.
 
-Place: behind pages of the console; the processes are asked by what `node` hands in.
-Promise: whose log is shown is said, and so is who keeps none or does not answer: their lines are missing, not absent.
-Lines are shown by their times, those of one process in their order; clocks of machines may differ.
+Place: under pages of the console; the processes are asked by what `node` hands in.
+Promise: the answer names the process of each log, and processes that keep none or do not answer: their lines are
+missing, not absent. Lines are shown by their times, those of one process in their order; clocks of machines may differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def page_of(logs: AuditLogs, query: QueryParams) -> dict[str, Any]:
     begun = _position(query.get("pageToken", ""))
     asked = internal.AuditRequest(lines_max=PAGE_MAX, outcome=query.get("outcome", ""))
     if asked.outcome not in OUTCOMES:
-        raise InvalidArgument("outcome", "outcome is allowed or refused, or left out.")
+        raise InvalidArgument("outcome", "outcome must be allowed or refused, or omitted.")
     for field in ("who", "method", "resource", "since", "until"):
         setattr(asked, field, query.get(field, ""))
     only = query.get("process", "")
@@ -110,4 +110,4 @@ def _position(token: str) -> dict[str, int]:
         found = json.loads(token or "{}")
         return {str(name): int(value) for name, value in found.items()}
     except (ValueError, TypeError, AttributeError):
-        raise InvalidArgument("pageToken", "pageToken is not one that this server gave.") from None
+        raise InvalidArgument("pageToken", "pageToken was not issued by this server. Start again without it.") from None

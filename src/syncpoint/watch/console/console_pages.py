@@ -39,10 +39,10 @@ from syncpoint.wire.rest.table import Table
 from syncpoint.wire.transport.calls import Methods
 
 PATH: Final = "/console"
-_NOT_BUILT: Final = "The console is not part of this installation: its files are missing. Build them: see console/."
+_NOT_BUILT: Final = "This installation has no console files. Build them with `python tools/console.py build`."
 DECODED_AT_ONCE_BYTES: Final = 2048
 """Larger requests for payloads to be decoded go to another process: the worst costs 5 us a byte."""
-NO_AUDIT: Final = "No audit log is kept: name one in the file of --auth, audit: {file: audit.log}."
+NO_AUDIT: Final = "No audit log is configured. Set one in the --auth file: audit: {file: audit.log}."
 _PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Page = Callable[[Request], Awaitable[Response]]
@@ -56,7 +56,7 @@ def console_pages(
     audit: AuditLogs | None = None,
     apart: Apart = at_once,
 ) -> list[BaseRoute]:
-    """All of them. `methods`: behind their gate; `gate`: None where callers are not identified; `audit`: None where
+    """All of them. `methods`: with their gate; `gate`: None where callers are not identified; `audit`: None where
     nobody keeps an audit log; `apart`: does what takes long."""
     bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
     routes = {
@@ -67,12 +67,14 @@ def console_pages(
     async def program(request: Request) -> Response:
         path = request.path_params.get("path", "")
         if path.startswith("api/"):
-            raise SyncpointError(Code.NOT_FOUND, "The console has no such page.")
+            raise SyncpointError(Code.NOT_FOUND, "The console has no page at this address.")
         found = bundle.answer(request, path)
         if found is None and not path.startswith("assets/"):
             found = bundle.answer(request, INDEX)  # the program itself knows its pages
         if found is None:
-            raise SyncpointError(Code.NOT_FOUND, _NOT_BUILT if INDEX not in bundle.files else "There is no such file.")
+            raise SyncpointError(
+                Code.NOT_FOUND, _NOT_BUILT if INDEX not in bundle.files else "This file does not exist."
+            )
         return found
 
     async def begin(request: Request) -> Response:
@@ -149,14 +151,14 @@ def _own(page: Page) -> Page:
 
     async def checked(request: Request) -> Response:
         if is_of_another_site(headers_of(request.scope)):
-            raise PermissionDenied("Pages of other sites may not call this server.")
+            raise PermissionDenied("Cross-site requests are not allowed.")
         return await page(request)
 
     return _answered(checked)
 
 
 def _answered(page: Page) -> Page:
-    """With errors as REST says them."""
+    """With errors in the form of REST."""
 
     async def answered(request: Request) -> Response:
         try:

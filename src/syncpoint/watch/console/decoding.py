@@ -1,9 +1,9 @@
 """Payloads as people read them: what fits a schema of Avro or Protocol Buffers, decoded by that schema.
 
-Place: behind a page of the console; the browser itself shows JSON, text and bytes. Both functions are run apart where
+Place: under a page of the console; the browser itself shows JSON, text and bytes. Both functions are run apart where
 they are given much.
-Promise: a payload that does not fit is said not to, with why; it never costs the others their answer. An answer has
-`ANSWER_BYTES_MAX`, and what would not fit into it is said to be too large.
+Promise: a payload that does not fit gets an error with the reason; it never costs the others their answer. An answer
+has `ANSWER_BYTES_MAX`, and a payload that would not fit into it is reported as too large.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def asked(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise InvalidArgument("", "The body is not JSON.") from None
+        raise InvalidArgument("", "The request body is not JSON.") from None
     kinds = {"schema": str, "revision": str, "payloads": list}
     for name, kind in kinds.items():
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
-            raise InvalidArgument(name, f"Give {name} as a {kind.__name__}.")
+            raise InvalidArgument(name, f"{name} must be of type {kind.__name__}.")
     if len(found["payloads"]) > PAYLOADS_MAX:
-        raise InvalidArgument("payloads", f"At most {PAYLOADS_MAX} payloads are decoded at once.")
+        raise InvalidArgument("payloads", f"At most {PAYLOADS_MAX} payloads can be decoded in one request.")
     if not all(isinstance(one, str) for one in found["payloads"]):
-        raise InvalidArgument("payloads", "Give each payload as a base64 string.")
+        raise InvalidArgument("payloads", "Each payload must be a base64 string.")
     return {name: found[name] for name in kinds}
 
 
@@ -56,13 +56,11 @@ def decoded_payloads(value: bytes, payloads: list[str]) -> bytes:
     found, left = list[dict[str, str]](), ANSWER_BYTES_MAX
     for payload in payloads:
         one = (
-            _one(schema, compiled, payload)
-            if left > 0
-            else {"error": "The answer is full; ask again with fewer payloads."}
+            _one(schema, compiled, payload) if left > 0 else {"error": "The response is full. Request fewer payloads."}
         )
         size = len(one.get("json", ""))
         if size > left:
-            one = {"error": f"Decoded, it has {size} characters, more than an answer holds."}
+            one = {"error": f"Decoded, it has {size} characters, more than a response can hold."}
         else:
             left -= size
         found.append(one)
@@ -76,9 +74,9 @@ def _one(schema: Any, compiled: bytes, payload: str) -> dict[str, str]:
             return {"error": f"It has more than {PAYLOAD_BYTES_MAX} bytes."}
         return {"json": json.dumps(decoded(schema, compiled, data), indent=2, ensure_ascii=False, default=_plain)}
     except binascii.Error:
-        return {"error": "It is no base64."}
+        return {"error": "It is not base64."}
     except (Mismatch, BadDefinition) as error:
-        return {"error": f"It does not fit the schema: {error}."}
+        return {"error": f"It does not match the schema: {error}."}
 
 
 def _plain(value: Any) -> str:

@@ -25,7 +25,7 @@ ANSWER_S: Final = 5.0
 
 
 async def explained(served: Methods, request: Request, subscription: str) -> dict[str, Any]:
-    """`findings`, what explains it most first, and `unknown`. Raises `SyncpointError` where nothing can be said."""
+    """`findings`, most likely cause first, and `unknown`. Raises `SyncpointError` where nothing is known."""
     name = parse_subscription(subscription)
 
     async def ask(method: Method, asked: Message) -> Any:

@@ -1,9 +1,9 @@
 """What a server knows of a federation: which flows come in, by the records of what was copied here, and what readers of
 its own topics have not read yet, by their cursors.
 
-Place: behind a page of the console; asks the methods for data pipelines as the caller.
+Place: under a page of the console; asks the methods for data pipelines as the caller.
 Promise: it is the servers' word, true whether the program that copies runs or not. What that program alone knows (that
-it runs, that a user paused a flow) is not said here. What the caller may not ask is named in `unknown`.
+it runs, that a user paused a flow) is not known here. What the caller may not ask is named in `unknown`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def flows_of(served: Methods, request: Request, projects: Iterable[str]) -
     async def ask(method: Method, asked: Message) -> Any:
         try:
             if method.encode() not in served:
-                raise SyncpointError(Code.UNIMPLEMENTED, "This server serves no data pipelines.")
+                raise SyncpointError(Code.UNIMPLEMENTED, "This server does not support data pipelines.")
             return await called(served, method, asked, request, ANSWER_S)
         except SyncpointError as error:
             of = f" of {asked.project}" if isinstance(asked, pipeline.ListCursorsRequest) else ""

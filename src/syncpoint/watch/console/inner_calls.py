@@ -1,6 +1,6 @@
 """Methods called for a page of the console, as the caller of that page.
 
-Place: between the console's own pages and the table of methods that the port serves, which is behind its gate: what a
+Place: between the console's own pages and the table of methods that the port serves, which has its gate: what a
 caller may not do over gRPC or REST is refused here, too.
 """
 
@@ -18,7 +18,7 @@ from syncpoint.wire.transport.calls import Methods, Unary
 
 
 async def called(methods: Methods, method: Method, asked: Message, request: Request, timeout_s: float) -> Any:
-    """The response. Raises `SyncpointError`: what the method or the gate says, or that it took too long."""
+    """The response. Raises `SyncpointError`: the error of the method or the gate, or that it took too long."""
     unary = methods[method.encode()]
     assert isinstance(unary, Unary)
     head = caller_of(request.scope, method)

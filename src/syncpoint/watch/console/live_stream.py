@@ -3,7 +3,7 @@
 Place: a page of the console, on a connection of its own for as long as the page is open.
 Promise: every second at most one event; a method that takes longer is asked again when it has answered, and no sooner.
 A browser that does not read is not written for: the connection holds one event at most, until it is given up. What the
-caller may not see is said once and not asked for again. Ends when the server stops.
+caller may not see is reported once and not asked for again. Ends when the server stops.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ STREAMS_MAX: Final = 64  # of one port; a caller that has some gets more only wh
 ANONYMOUS_STREAMS_MAX: Final = 8  # of all who show no credentials, where callers are identified
 WATCHES_MAX: Final = 50
 ANONYMOUS: Final = ""
-ALONE: Final = "*"  # whoever calls, where callers are not identified
+ALONE: Final = "*"  # any caller, where callers are not identified
 _FINAL: Final = (Code.PERMISSION_DENIED, Code.UNAUTHENTICATED, Code.NOT_FOUND, Code.UNIMPLEMENTED)
 _HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-accel-buffering": "no"}
 
 
 class LiveStreams:
-    """The streams of one port. `methods`: behind their gate."""
+    """The streams of one port. `methods`: with their gate."""
 
     def __init__(self, methods: Methods, metrics: MetricsText, gate: Gate | None) -> None:
         self._open: Counter[str] = Counter()  # by who watches
@@ -77,13 +77,13 @@ class LiveStreams:
             fits = is_fair(had, self.open, 1, STREAMS_MAX) and (who != ANONYMOUS or had < ANONYMOUS_STREAMS_MAX)
         if not fits:
             raise ResourceExhausted(
-                f"{self.open} pages watch this server already, {had} of them yours. Close one, or ask another server."
+                f"{self.open} pages already watch this server, {had} of them yours. Close one, or use another server."
             )
 
     async def _events(self, request: Request, watches: Sequence[LiveWatch], who: str) -> AsyncIterator[bytes]:
         leaving: asyncio.Event = request.scope["extensions"][LEAVING]
         loop = asyncio.get_running_loop()
-        said: dict[str, Any] = {}
+        sent: dict[str, Any] = {}
         left = list(watches)
         self._open[who] += 1
         try:
@@ -98,8 +98,8 @@ class LiveStreams:
                         failed[key] = {"code": answer.code.name, "message": str(answer)}
                         if answer.code in _FINAL:
                             left.remove(watch)
-                    elif said.get(key) != answer:
-                        changed[key] = said[key] = answer
+                    elif sent.get(key) != answer:
+                        changed[key] = sent[key] = answer
                 yield _event({"changed": changed, "failed": failed})
                 try:
                     async with asyncio.timeout_at(began + PERIOD_S):
@@ -112,7 +112,7 @@ class LiveStreams:
                 del self._open[who]
 
     async def _look(self, request: Request, watch: LiveWatch) -> Any:
-        """What is there now, as plain values; or why it cannot be said."""
+        """What is there now, as plain values; or the reason why they are unknown."""
         try:
             if watch.method is not None and watch.request is not None:
                 if watch.method.encode() not in self._methods:

@@ -72,7 +72,7 @@ def watch_of(name: str) -> LiveWatch:
         asked = admin.GetSubscriptionStateRequest(subscription=parse_subscription(of), ranges_max=1)
         return LiveWatch(name, methods.ADMIN.GetSubscriptionState, asked)
     known = ", ".join([*_PLAIN, RATES, "topic:NAME", "subscription:NAME"])
-    raise InvalidArgument("watch", f"There is nothing to watch that is called {name!r}, but {known}.")
+    raise InvalidArgument("watch", f"Unknown watch {name!r}; choose from {known}.")
 
 
 def counters_in(text: bytes) -> dict[str, object]:

@@ -74,7 +74,7 @@ class Backlogs:
                     if record is not None:
                         known[number] = await self._aged(record, known[number])
         except TimeoutError:
-            log.info("the oldest messages of some subscriptions cannot be read in time for the metrics")
+            log.info("the oldest messages of some subscriptions were not read in time for the metrics")
         self.seconds += perf_counter() - began
         self._next = asyncio.get_running_loop().time() + max(REST_S, SHARE * self.seconds)
 
@@ -98,7 +98,7 @@ class Backlogs:
                 one = await backlog(forwarder, record)
             except TimeoutError:
                 raise
-            except Exception as error:  # whatever storage says; `disks list` and the families of disks say it, too
+            except Exception as error:  # any error of storage; `disks list` and the families of disks show it, too
                 log.info("the oldest message of %s cannot be read: %s", record.name, error)
                 continue
             if one.messages:

@@ -16,15 +16,15 @@ from syncpoint.wire.transport.calls import Methods
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _METHOD: Final = ("listener", "method")
 CALL_FAMILIES: Final = (
-    Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began."),
-    Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls that ended, by code."),
+    Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls started."),
+    Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls completed, by status code."),
     Family("syncpoint_calls_open", _G, "", _METHOD, "Calls and streams in progress."),
     Family(
         "syncpoint_call_seconds",
         _H,
         "seconds",
         _METHOD,
-        "Time until calls were answered; for streams, their duration.",
+        "Time to answer calls; for streams, their duration.",
     ),
 )
 LISTENER_FAMILIES: Final = tuple(
@@ -32,13 +32,13 @@ LISTENER_FAMILIES: Final = tuple(
     for name, kind, unit, meaning in (
         ("connections", _G, "", "Open connections."),
         ("accepted_total", _C, "", "Accepted connections."),
-        ("streams", _G, "", "Open streams of HTTP/2."),
-        ("calls_total", _C, "", "HTTP/2 streams that began, including calls of unknown methods."),
-        ("refused_total", _C, "", "Connections and streams refused because there were too many."),
-        ("faults_total", _C, "", "Connections closed because their peer broke a rule of HTTP/2."),
+        ("streams", _G, "", "Open HTTP/2 streams."),
+        ("calls_total", _C, "", "HTTP/2 streams opened, including calls of unknown methods."),
+        ("refused_total", _C, "", "Connections and streams refused because a limit was reached."),
+        ("faults_total", _C, "", "Connections closed because of HTTP/2 protocol errors by the peer."),
         ("held_bytes", _G, "bytes", "Bytes of incomplete incoming messages."),
-        ("unsent_bytes", _G, "bytes", "Bytes that wait for slow readers, over all listeners of the process."),
-        ("shed_total", _C, "", "Connections closed because too much data waited for them."),
+        ("unsent_bytes", _G, "bytes", "Unsent bytes for slow readers, over all listeners of the process."),
+        ("shed_total", _C, "", "Connections closed because too much unsent data had accumulated."),
         ("read_bytes_total", _C, "bytes", "Bytes received, without TLS overhead."),
         ("written_bytes_total", _C, "bytes", "Bytes sent by HTTP/2, without TLS overhead."),
     )

@@ -30,17 +30,27 @@ from syncpoint.watch.metrics.kept_text import FRESH_S, KeptText
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FAMILIES: Final = (
     Family(
-        "syncpoint_metrics_texts_total", MetricKind.COUNTER, "", (), "Metrics texts that were generated, not cached."
+        "syncpoint_metrics_texts_total",
+        MetricKind.COUNTER,
+        "",
+        (),
+        "Metrics pages generated rather than served from the cache.",
     ),
-    Family("syncpoint_metrics_seconds", MetricKind.HISTOGRAM, "seconds", (), "Time to generate a metrics text."),
-    Family("syncpoint_metrics_samples", MetricKind.GAUGE, "", (), "Samples of this text, without its own."),
-    Family("syncpoint_metrics_bytes", MetricKind.GAUGE, "bytes", (), "Length of the text before this one."),
+    Family("syncpoint_metrics_seconds", MetricKind.HISTOGRAM, "seconds", (), "Time to generate a metrics page."),
+    Family(
+        "syncpoint_metrics_samples",
+        MetricKind.GAUGE,
+        "",
+        (),
+        "Samples on this page, excluding those about the page itself.",
+    ),
+    Family("syncpoint_metrics_bytes", MetricKind.GAUGE, "bytes", (), "Size of the previous page."),
     Family(
         "syncpoint_metrics_failures_total",
         MetricKind.COUNTER,
         "",
         ("collector",),
-        "Failures of a collector; its families are then missing.",
+        "Collector failures; its metrics are missing from that page.",
     ),
 )
 
@@ -72,7 +82,7 @@ class Exposition:
         self._failures = {one.name: 0 for one in collectors}
 
     async def text(self) -> bytes:
-        """What is said to who scrapes."""
+        """The response to a scraper."""
         return await self._kept.get()
 
     async def _made(self) -> bytes:

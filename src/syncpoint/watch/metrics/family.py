@@ -1,7 +1,7 @@
 """A family of metrics, and the samples of one look at a process.
 
 Place: families stand beside the collector that reads them, and together in `family_table`; samples go to `exposition`.
-Promise: a sample of a family that is in no table, or with other labels than the table says, is an error here, not a
+Promise: a sample of a family that is in no table, or with other labels than in the table, is an error here, not a
 line that nobody can explain.
 """
 
@@ -41,13 +41,13 @@ class Family(NamedTuple):
     def problem(self) -> str:
         """What is wrong with it; empty where nothing is."""
         if not all(_NAME.fullmatch(one) for one in (self.name, *self.labels)):
-            return "names are of small letters, digits and _"
+            return "names consist of lowercase letters, digits and _"
         if (self.kind is MetricKind.COUNTER) != self.name.endswith("_total"):
-            return "the names of counters, and no others, end in _total"
+            return "counter names, and only those, end in _total"
         if self.unit in ("seconds", "bytes") and self.unit not in self.name and not self.name.startswith("pubsub_"):
-            return "the name does not say its unit"
+            return "the name does not end in its unit"
         if not self.meaning.endswith("."):
-            return "the meaning is a sentence"
+            return "the meaning must be a sentence"
         return ""
 
 
@@ -91,7 +91,7 @@ class Samples:
 class RoomCollector(Protocol):
     """Reads one room. Nothing here is called for a message: rooms keep plain numbers, and are read when somebody asks.
 
-    `name`: what is said to operators where it fails.
+    `name`: for operators, in the log where it fails.
     """
 
     name: str

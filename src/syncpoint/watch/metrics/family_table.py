@@ -74,7 +74,7 @@ def problems(families: Iterable[Family]) -> list[str]:
     found = []
     for one in families:
         if one.name in known:
-            found.append(f"{one.name} is there twice")
+            found.append(f"{one.name} is defined twice")
         known.add(one.name)
         if one.problem:
             found.append(f"{one.name}: {one.problem}")

@@ -1,4 +1,4 @@
-"""The metrics of all workers of a server as one text: every sample says which `process` it is of.
+"""The metrics of all workers of a server as one text: every sample has its `process` as a label.
 
 Place: on the port that all workers share, whichever of them answers.
 Promise: a worker that does not answer in time takes nothing with it but its own samples, and is counted.
@@ -62,7 +62,7 @@ class GatheredText(QuickCollector):
         self._kept = KeptText(self._made)
 
     async def text(self) -> bytes:
-        """What is said to who scrapes."""
+        """The response to a scraper."""
         return await self._kept.get()
 
     def collect(self, samples: Samples) -> None:

@@ -1,7 +1,7 @@
 """A text that is made when somebody asks for it, and kept for a while.
 
 Place: between collectors, however many of them ask, and what a text costs to make.
-Promise: a text is at most `fresh_s` old when it is handed out, and one is made at a time; whoever asks in the meantime
+Promise: a text is at most `fresh_s` old when it is handed out, and one is made at a time; callers in the meantime
 waits for the same one.
 """
 

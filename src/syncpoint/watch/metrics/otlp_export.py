@@ -35,7 +35,7 @@ FAMILIES: Final = (
         MetricKind.COUNTER,
         "",
         ("result",),
-        "Exports of metrics by OTLP: exported, or failed; the next export covers a failed one.",
+        "OTLP metrics exports, by outcome: exported or failed. The next export includes the data of a failed one.",
     ),
 )
 
@@ -54,13 +54,13 @@ class MetricsExportSettings:
 def checked_export(otlp: str, interval_s: float | None, otlp_field: str, interval_field: str) -> MetricsExportSettings:
     """Settings as users write them; None: not given. Raises `InvalidArgument` that names one of the fields."""
     if otlp and not otlp.startswith(("http://", "https://")):
-        raise InvalidArgument(otlp_field, "is the address of a collector, such as http://127.0.0.1:4318")
+        raise InvalidArgument(otlp_field, "must be the address of a collector, such as http://127.0.0.1:4318")
     if interval_s is None:
         return MetricsExportSettings(otlp)
     if interval_s < 1:
-        raise InvalidArgument(interval_field, "is at least a second")
+        raise InvalidArgument(interval_field, "must be at least one second")
     if not otlp:
-        raise InvalidArgument(interval_field, f"needs {otlp_field}: where metrics go")
+        raise InvalidArgument(interval_field, f"requires {otlp_field}, the address to send metrics to")
     return MetricsExportSettings(otlp, interval_s)
 
 
@@ -135,7 +135,7 @@ class OtlpMetrics(QuickCollector):
         well = False
         try:
             well = await self._blocking(send)
-        except Exception:  # the SDK logs what it expects, and says that it failed
+        except Exception:  # the SDK logs what it expects, and reports that it failed
             log.exception("metrics cannot be exported")
         self._exports[EXPORTED if well else FAILED] += 1
 

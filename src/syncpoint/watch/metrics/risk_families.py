@@ -1,8 +1,8 @@
 """Families of what single failures would do: the worst one of each kind, for each chain that is open in a process.
 
-Place: the numbers that alerts page by; `GetAtRisk` says which messages these are.
+Place: the numbers that alerts page by; `GetAtRisk` names these messages.
 Promise: entries are counted from what is in memory, at most once in JUDGE_EVERY_S. Messages are counted from indexes,
-at most once in COUNT_EVERY_S; where more than ENTRIES_MAX entries would have to be seen for that, they are said to be
+at most once in COUNT_EVERY_S; where more than ENTRIES_MAX entries would have to be seen for that, they are reported as
 uncounted.
 """
 
@@ -31,35 +31,35 @@ FAMILIES: Final = (
         _G,
         "",
         ("chain", "domain", "outcome"),
-        "Messages that the worst single failure of this kind would lose, hold back, or have delivered twice.",
+        "Messages that the worst single failure of this kind would lose, delay, or deliver twice.",
     ),
     Family(
         "syncpoint_at_risk_entries",
         _G,
         "",
         ("chain", "domain", "outcome"),
-        "Entries of the log, of any kind, that the worst single failure of this kind would lose or hold back.",
+        "Log entries that the worst single failure of this kind would lose or delay.",
     ),
     Family(
         "syncpoint_at_risk_stopping_failures",
         _G,
         "",
         ("chain", "domain"),
-        "Single failures of this kind after which the chain would not be served.",
+        "Single failures of this kind that would stop the chain.",
     ),
     Family(
         "syncpoint_at_risk_unborne_disks",
         _G,
         "",
         ("chain",),
-        "Disks of which losing one more would lose entries or stop the chain, although its rule can do without one.",
+        "Disks whose loss would lose entries or stop the chain, although its write set tolerates the loss of a disk.",
     ),
     Family(
         "syncpoint_at_risk_uncounted",
         _G,
         "",
         ("chain",),
-        "1 where the messages at risk are not counted: they are too many, or cannot be read.",
+        "1 where messages at risk cannot be counted: there are too many, or they cannot be read.",
     ),
 )
 

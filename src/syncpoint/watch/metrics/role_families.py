@@ -20,30 +20,30 @@ _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 MEMBER_FAMILIES: Final = (
     Family("syncpoint_members", _G, "", ("role",), "Member processes by role; a process may have several roles."),
     Family("syncpoint_members_draining", _G, "", (), "Drained members."),
-    Family("syncpoint_member", _G, "", (), "1 while this process is a member."),
+    Family("syncpoint_member", _G, "", (), "1 while this process is a registered member."),
     Family("syncpoint_chains", _G, "", (), "Chains of the cluster."),
-    Family("syncpoint_chains_owned", _G, "", (), "Chains that a process has open: fewer are served while one moves."),
+    Family("syncpoint_chains_owned", _G, "", (), "Chains open on some process; temporarily fewer while a chain moves."),
     Family("syncpoint_chains_open", _G, "", (), "Chains that this process has open."),
     Family(
         "syncpoint_chain_unserved_seconds",
         _G,
         "seconds",
         ("chain",),
-        "Seconds since a process last had this chain open. Chains that are served are not shown.",
+        "Seconds since any process had this chain open. Chains in service have no sample.",
     ),
     Family(
         "syncpoint_chain_below_policy",
         _G,
         "",
         ("chain",),
-        "1: the chain spans fewer racks than its class requires. Other chains have no sample.",
+        "1 if the chain spans fewer racks than its durability class requires; otherwise no sample.",
     ),
     Family(
         "syncpoint_chain_disk",
         _G,
         "",
         ("chain", "disk", "server"),
-        "1: which process serves a disk of a chain, as the chain's owner knows it.",
+        "1 for the process that serves a disk of a chain, as known to the chain's owner.",
     ),
 )
 
@@ -76,19 +76,19 @@ def _named(key: str) -> str:
 PROXY: Final = _of(
     "proxy",
     {
-        "published": "Publish requests of clients answered with OK.",
-        "resent": "Publish requests sent to a forwarder again, or to another one.",
-        "resent_duplicates": "Messages stored twice because they were sent again.",
-        "resent_duplicates_late": "Messages stored twice because they were sent again, and perhaps delivered twice.",
-        "resent_unknown": "Retried requests that may be stored twice; no chain could tell.",
-        "delayed": "Publishes that waited for others.",
+        "published": "Client publish requests that succeeded.",
+        "resent": "Publish requests retried, at the same or another forwarder.",
+        "resent_duplicates": "Messages stored twice because of a retry.",
+        "resent_duplicates_late": "Messages stored twice because of a retry, and possibly delivered twice.",
+        "resent_unknown": "Retried requests that may be stored twice because no chain knew the outcome.",
+        "delayed": "Publishes queued after others.",
         "refused": "Publishes refused by flow control.",
-        "relayed": "Calls passed on to subscribe forwarders.",
-        "retried": "Failed attempts to pass a call on to a subscribe forwarder.",
-        "responses": "Responses with messages passed on.",
-        "moved_calls": "Calls passed on to another process because the first one was lost.",
-        "moved_streams": "Streaming pulls moved to another process without the client noticing.",
-        "routers_asked": "Questions to routers.",
+        "relayed": "Calls forwarded to subscribe forwarders.",
+        "retried": "Failed attempts to forward a call to a subscribe forwarder.",
+        "responses": "Responses with messages forwarded.",
+        "moved_calls": "Calls forwarded to another process because the first was lost.",
+        "moved_streams": "Streaming pulls moved to another process transparently.",
+        "routers_asked": "Requests to routers.",
         "assigned": "Topics assigned by this proxy, because no router answered.",
     },
     {
@@ -98,51 +98,51 @@ PROXY: Final = _of(
         "held_bytes": "Publishes held in this process.",
         "streams": "Streaming pulls of clients.",
         "suspected": "Unresponsive processes that are avoided.",
-        "topics_routed": "Topics whose publish forwarders are known.",
-        "subscriptions_routed": "Subscriptions whose subscribe forwarders are known.",
+        "topics_routed": "Topics with known publish forwarders.",
+        "subscriptions_routed": "Subscriptions with known subscribe forwarders.",
     },
 )
 GATHERING: Final = _of(
     "gather",
-    {"failed_steps": "Internal steps that failed and were restarted, because of a bug."},
+    {"failed_steps": "Internal steps restarted after a failure caused by a bug."},
     {
         "subscriptions": "Subscriptions served from chains.",
         "sources": "Sources whose messages this process delivers.",
-        "peers": "Publish forwarders that are known.",
-        "peers_up": "Publish forwarders that this process is connected to.",
+        "peers": "Known publish forwarders.",
+        "peers_up": "Connected publish forwarders.",
     },
 )
 ROUTER: Final = _of(
     "router",
     {
-        "answered": "Questions answered.",
+        "answered": "Requests answered.",
         "written": "Assignments written.",
         "conflicts": "Assignments that another router changed concurrently.",
     },
     {
-        "leads": "1 for the router that writes the plans.",
-        "topics": "Topics that are assigned.",
-        "subscriptions": "Subscriptions that are assigned.",
-        "watchers": "Proxies that this router notifies of changes.",
+        "leads": "1 for the leading router, which writes plans.",
+        "topics": "Assigned topics.",
+        "subscriptions": "Assigned subscriptions.",
+        "watchers": "Proxies notified of changes by this router.",
     },
 )
 DISK_SERVER: Final = _of(
     "disk_server",
     {"bytes_written": "Bytes written for owners of chains.", "syncs": "Files synced."},
-    {"connections": "Connections of owners."},
+    {"connections": "Connections of chain owners."},
 )
 MITIGATION: Final = _of(
     "mitigation",
     {
-        "drains": "Processes that mitigation has drained, since this router began to lead.",
-        "undrains": "Processes that mitigation has returned to service.",
-        "refusals": "Unhealthy processes not drained because the budget was spent.",
-        "alarms": "Alarms: a zone was lost, or there is no headroom for losing one.",
+        "drains": "Processes drained by mitigation since this router became leader.",
+        "undrains": "Processes returned to service by mitigation.",
+        "refusals": "Unhealthy processes not drained because the budget was used up.",
+        "alarms": "Alarms: a zone was lost, or there is no headroom for the loss of one.",
     },
     {
-        "drained": "Processes that are drained by mitigation now, as the router that leads sees it.",
-        "sick": "Processes that are sick now, as the router that leads sees it.",
-        "over_budget": "Sick processes that stay in service because the budget is spent.",
+        "drained": "Processes currently drained by mitigation, as seen by the leading router.",
+        "sick": "Processes currently unhealthy, as seen by the leading router.",
+        "over_budget": "Unhealthy processes in service because the budget is used up.",
         "lost_zones": "Zones that have lost all their processes.",
     },
 )
@@ -154,22 +154,20 @@ HEADROOM_FAMILIES: Final = (
         _G,
         "",
         _DOMAIN,
-        "Share of a core used by the remaining processes of a role after losing this zone or rack.",
+        "Expected core share used by the remaining processes of a role after the loss of this zone or rack.",
     ),
     Family(
         "syncpoint_headroom_short",
         _G,
         "",
         _DOMAIN,
-        "1 while the remaining processes would be overloaded, or none would remain.",
+        "1 if the remaining processes would be overloaded, or none would remain.",
     ),
 )
 SERVED_FREE: Final = Family(
     "syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Free bytes on a disk served by this process."
 )
-SERVED_CHAINS: Final = Family(
-    "syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on a served disk."
-)
+SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains open on a served disk.")
 FAMILIES: Final = (
     *MEMBER_FAMILIES,
     *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER, *MITIGATION)),
@@ -189,7 +187,7 @@ class StatusRoom(QuickCollector):
         self.put(self._status(), samples)
 
     def put(self, status: Mapping[str, Any], samples: Samples) -> None:
-        """What a status says."""
+        """Families of a status."""
         for key, family in self._families:
             value = status[key]
             samples.put(family.name, len(value) if isinstance(value, Sized) else int(value))

@@ -1,7 +1,7 @@
 """Where metrics are read: `/metrics` on a port that clients use, and a port for nothing else.
 
 Place: `node` puts the page beside REST, and opens the port of its own where an operator names one.
-Promise: behind access control the page is for callers who may see the server (`syncpoint.server.get`), as `disks list`
+Promise: with access control the page is for callers who may see the server (`syncpoint.server.get`), as `disks list`
 is. A port of its own asks nobody who he is, so it should be one that only those reach who may know; it answers no
 method.
 """
@@ -54,7 +54,7 @@ def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
 
 
 async def serve_metrics(shown: MetricsText, address: str, *, shared: bool = False) -> Server:
-    """Open HOST:PORT for the page alone, and log where; `shared`: with other processes that do, and one who has said so
+    """Open HOST:PORT for the page alone, and log where; `shared`: with other processes, of which one has logged it
     for all. Raises `FailedPrecondition`.
     """
     host, port = split_address(address)
@@ -75,7 +75,7 @@ def say_where(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def metrics_port(address: str) -> Iterator[None]:
-    """Within it, `OSError` becomes `FailedPrecondition`, which says that it is the port for metrics."""
+    """Within it, `OSError` becomes `FailedPrecondition`, which names the port for metrics."""
     try:
         yield
     except OSError as error:

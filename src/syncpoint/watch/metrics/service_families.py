@@ -25,42 +25,42 @@ from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, S
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 CATALOG_FAMILIES: Final = (
-    Family("syncpoint_catalog_topics", _G, "", (), "Topics there are."),
+    Family("syncpoint_catalog_topics", _G, "", (), "Topics."),
     Family("syncpoint_catalog_subscriptions", _G, "", ("kind",), "Subscriptions: pull, push, bucket or detached."),
-    Family("syncpoint_catalog_snapshots", _G, "", (), "Snapshots there are."),
-    Family("syncpoint_catalog_revision", _G, "", (), "Changes of the catalog so far."),
+    Family("syncpoint_catalog_snapshots", _G, "", (), "Snapshots."),
+    Family("syncpoint_catalog_revision", _G, "", (), "Catalog changes."),
 )  # fmt: skip
 CONSUMPTION_FAMILIES: Final = (
-    Family("syncpoint_push_subscriptions", _G, "", (), "Subscriptions pushed from here."),
-    Family("syncpoint_push_paused", _G, "", (), "Push subscriptions paused because their endpoint fails."),
-    Family("syncpoint_push_under_way", _G, "", (), "Pushes that wait for an answer."),
-    Family("syncpoint_push_total", _C, "", ("result",), "Pushes: acknowledged, or refused."),
+    Family("syncpoint_push_subscriptions", _G, "", (), "Push subscriptions served by this process."),
+    Family("syncpoint_push_paused", _G, "", (), "Push subscriptions paused because their endpoint is failing."),
+    Family("syncpoint_push_under_way", _G, "", (), "Pushes waiting for a response."),
+    Family("syncpoint_push_total", _C, "", ("result",), "Pushes, by outcome: acknowledged or refused."),
     Family("syncpoint_push_seconds", _H, "seconds", (), "Response time of push endpoints."),
-    Family("syncpoint_export_subscriptions", _G, "", (), "Subscriptions exported from here to buckets."),
-    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Bytes of messages that wait for their file."),
+    Family("syncpoint_export_subscriptions", _G, "", (), "Bucket subscriptions served by this process."),
+    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Bytes of messages not written to a file yet."),
     Family("syncpoint_export_files_total", _C, "", (), "Files stored."),
     Family(
         "syncpoint_consumption_refused", _G, "", ("kind",),
         "Subscriptions not pushed, exported or forwarded because of a missing permission.",
     ),
-    Family("syncpoint_export_failures_total", _C, "", (), "Writes to buckets that failed; they are tried again."),
+    Family("syncpoint_export_failures_total", _C, "", (), "Failed writes to buckets; they are retried."),
 )  # fmt: skip
 PREPARATION_FAMILIES: Final = (
     Family("syncpoint_schema_requests_total", _C, "", (), "Publish requests checked against a schema."),
     Family("syncpoint_schema_refused_total", _C, "", (), "Publish requests that did not match the schema."),
     Family("syncpoint_transform_messages_total", _C, "", (), "Messages processed by transforms."),
     Family("syncpoint_transform_dropped_total", _C, "", (), "Messages dropped by a transform."),
-    Family("syncpoint_transform_failed_total", _C, "", (), "Messages that could not be transformed."),
+    Family("syncpoint_transform_failed_total", _C, "", (), "Messages on which a transform failed."),
 )  # fmt: skip
 LETTER_FAMILIES: Final = (
-    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made without a subscriber."),
+    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters created without a delivery to a subscriber."),
 )  # fmt: skip
 RECORDING_FAMILIES: Final = (
     Family(
         "syncpoint_delivery_records_total", _C, "", ("result",),
-        "Delivery records of recorded topics: published, or lost because their records topic did not take them.",
+        "Delivery records of recorded topics, by outcome: published, or lost because the records topic refused them.",
     ),
-    Family("syncpoint_delivery_records_waiting", _G, "", (), "Delivery records that wait to be published."),
+    Family("syncpoint_delivery_records_waiting", _G, "", (), "Delivery records not published yet."),
 )  # fmt: skip
 ACCESS_FAMILIES: Final = (
     Family(
@@ -68,7 +68,7 @@ ACCESS_FAMILIES: Final = (
         _C,
         "",
         ("reason",),
-        "Calls refused: without credentials, with credentials that are not believed, not allowed, or over a quota.",
+        "Calls refused, by reason: no credentials, invalid credentials, no permission, or over quota.",
     ),
     Family("syncpoint_access_callers", _G, "", (), "Cached tokens and certificates."),
 )

@@ -25,7 +25,9 @@ FOLLOWING: Final = {
     GONE: frozenset({"UnderReplicated", "MessagesAtRisk", "DiskDead", "DiskGivenUp"}),
     DEAD: frozenset({"UnderReplicated", "MessagesAtRisk", "DiskGivenUp"}),
 }
-LINGER_S: Final = GROWN_S + 60.0  # what grew is said to have grown for so long, and filling a disk takes a while
+LINGER_S: Final = (
+    GROWN_S + 60.0
+)  # a counter that grew counts as growing for this long, and filling a disk takes a while
 MOVING_S: Final = 120.0  # at most, until clients of a process that is gone are well served by others
 RETURNING_S: Final = 60.0  # the same of what goes back to it
 OF_DISKS: Final = frozenset({"under-replicated-age"})
@@ -59,8 +61,8 @@ class _Cause:
 
 
 class AlertCauses:
-    """Who serves which disk is remembered: an owner that dies as well says it no more. `excuse`: what the events that
-    were excused follow from, in words.
+    """Who serves which disk is remembered: an owner that dies as well no longer reports it. `excuse`: what the events
+    that were excused follow from, in words.
     """
 
     def __init__(self) -> None:
@@ -132,7 +134,7 @@ def _naming(condition: AlertCondition, all_of: Iterable[AlertCondition]) -> Aler
     if not following:
         return condition
     consequences = "; ".join(f"{rule} of {_listed(places)}" for rule, places in sorted(following.items()))
-    return condition._replace(summary=f"{condition.summary} From that follows: {consequences}.")
+    return condition._replace(summary=f"{condition.summary} This also causes: {consequences}.")
 
 
 def _place(labels: Mapping[str, str]) -> str:

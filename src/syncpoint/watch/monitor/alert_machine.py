@@ -20,7 +20,7 @@ from syncpoint.watch.monitor.on_call import Person
 from syncpoint.watch.monitor.scraped_text import Labels
 
 ACKNOWLEDGE_S: Final = 300.0
-RESOLVE_S: Final = 60.0  # a condition that is away for so long has ended
+RESOLVE_S: Final = 60.0  # a condition that is away for this long has ended
 EVENTS_MAX: Final = 200
 FIRED, PASSED_ON, RESOLVED = "fired", "passed on", "resolved"
 
@@ -137,8 +137,8 @@ class AlertMachine:
         one = self.find(alert)
         if not one.acknowledged_s:
             one.acknowledged_s, one.acknowledged_by, one.deadline_s = now_s, by, 0.0
-            said = f"acknowledged by {by}" if by else "acknowledged"
-            self._noted(one, now_s, f"{said}: {comment}" if comment else said)
+            text = f"acknowledged by {by}" if by else "acknowledged"
+            self._noted(one, now_s, f"{text}: {comment}" if comment else text)
         return one
 
     def sent(self, alert: Alert, person: str, why: str, now_s: float) -> None:
@@ -175,7 +175,7 @@ class AlertMachine:
         self.firing[condition.key] = alert
         self._noted(alert, now_s, summary)
         if follows:
-            self._noted(alert, now_s, f"follows from {follows}")
+            self._noted(alert, now_s, f"caused by {follows}")
         alert.silenced = self._silenced(alert, now_s)
         return [] if alert.silenced else self._notify(alert, FIRED, now_s)
 
@@ -185,7 +185,7 @@ class AlertMachine:
         silenced = self._silenced(alert, now_s)
         if silenced != alert.silenced:
             alert.silenced = silenced
-            why = f"follows from {alert.follows}" if alert.follows else "silenced"
+            why = f"caused by {alert.follows}" if alert.follows else "silenced"
             self._noted(alert, now_s, why if silenced else "no longer silenced")
             if silenced:
                 alert.deadline_s = 0.0

@@ -19,7 +19,7 @@ from syncpoint.watch.monitor.scraped_text import Labels
 from syncpoint.watch.monitor.selections import SeriesSelection
 
 UNANSWERED = "syncpoint_monitor_unanswered"
-"""Of each process that is watched: 1 while it does not answer. Prometheus says that with `up`."""
+"""Of each process that is watched: 1 while it does not answer. Prometheus has `up` for that."""
 
 
 UNSERVED_S: Final = 8.0
@@ -28,7 +28,7 @@ UNSERVED_S: Final = 8.0
 
 class ThresholdRule(NamedTuple):
     """A number is above a bound for `for_s`, under each value of the labels `by`; of a counter (`grows`): it grew
-    within the last 5 minutes; of a gauge that says whether something is well (`is_zero`): it is 0. `summary`: with
+    within the last 5 minutes; of a gauge that shows whether something is well (`is_zero`): it is 0. `summary`: with
     labels in braces. The runbook is the section of the rule's name in docs/operations/alerts.md.
     """
 
@@ -74,7 +74,7 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_chain_unserved_seconds"),
         ("chain",),
-        f"No process has had chain {{chain}} open for more than {UNSERVED_S:g} s: its messages are neither taken nor"
+        f"No process has had chain {{chain}} open for more than {UNSERVED_S:g} s: its messages are neither accepted nor"
         " delivered.",
         above=UNSERVED_S,
     ),
@@ -83,14 +83,14 @@ THRESHOLD_RULES: Final = (
         TICKET,
         SeriesSelection("syncpoint_chain_below_policy"),
         ("chain",),
-        "Chain {chain} spans fewer racks than its class asks for: one rack may be too much to lose.",
+        "Chain {chain} spans fewer racks than its durability class requires: the loss of one rack may stop it.",
     ),
     ThresholdRule(
         "UnderReplicated",
         PAGE,
         SeriesSelection("syncpoint_log_under_replicated_seconds"),
         ("process", "chain"),
-        "Entries of chain {chain} have lacked a disk for more than a minute.",
+        "Entries of chain {chain} have been under-replicated for more than a minute.",
         above=60.0,
     ),
     ThresholdRule(
@@ -98,14 +98,14 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_disk_unreadable_places"),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} has places that no disk can read any more: messages are lost.",
+        "Disk {disk} of chain {chain} has places with no readable copy on any disk: messages are lost.",
     ),
     ThresholdRule(
         "DataCorrupted",
         PAGE,
         SeriesSelection("syncpoint_disk_damages_total"),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} returned something else than was written; other copies replace it.",
+        "Disk {disk} of chain {chain} returned corrupted data; it is repaired from other copies.",
         grows=True,
     ),
     ThresholdRule(
@@ -113,14 +113,14 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_log_too_few_disks"),
         ("process", "chain"),
-        "Too few disks of chain {chain} work: publishing is refused.",
+        "Too few disks of chain {chain} are healthy: publishes are refused.",
     ),
     ThresholdRule(
         "MessagesAtRisk",
         PAGE,
         SeriesSelection("syncpoint_at_risk_unborne_disks"),
         ("process", "chain"),
-        "Chain {chain} would lose entries, or stop, if one more of its disks were lost.",
+        "Chain {chain} would lose entries or stop if one more of its disks failed.",
         for_s=30.0,
     ),
     ThresholdRule(
@@ -128,14 +128,14 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_disk_state", (("state", ("failed",)),)),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} was given up: it erred or hung; its server is there.",
+        "Disk {disk} of chain {chain} failed: it returned errors or hung. Its server still runs.",
     ),
     ThresholdRule(
         "DiskGivenUp",
         TICKET,
         SeriesSelection("syncpoint_disk_failures_total"),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} was given up, if only for a moment: it erred, hung, or could not be reached.",
+        "Disk {disk} of chain {chain} failed, at least briefly: it returned errors, hung or was unreachable.",
         grows=True,
     ),
     ThresholdRule(
@@ -143,21 +143,21 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_log_ended"),
         ("process", "chain"),
-        "The log of chain {chain} cannot be written any more.",
+        "The log of chain {chain} can no longer be written.",
     ),
     ThresholdRule(
         "DisksFull",
         PAGE,
         SeriesSelection("syncpoint_log_full"),
         ("process", "chain"),
-        "The disks of chain {chain} are full: publishing is refused.",
+        "The disks of chain {chain} are full: publishes are refused.",
     ),
     ThresholdRule(
         "ProcessUnanswered",
         PAGE,
         SeriesSelection(UNANSWERED),
         ("process",),
-        "Process {process} does not answer for its metrics.",
+        "Process {process} does not answer requests for its metrics.",
         for_s=30.0,
     ),
     ThresholdRule(
@@ -165,14 +165,14 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_mitigation_lost_zones"),
         (),
-        "A zone has lost all its processes; what is left is drained only within the budget.",
+        "A zone has lost all its processes; automatic drains of the rest stay within the budget.",
     ),
     ThresholdRule(
         "SickNotDrained",
         PAGE,
         SeriesSelection("syncpoint_mitigation_over_budget"),
         (),
-        "A process is sick and stays in service: as many as the budget allows are out of service already.",
+        "An unhealthy process stays in service: the mitigation budget is already used up.",
         for_s=30.0,
     ),
     ThresholdRule(
@@ -180,14 +180,14 @@ THRESHOLD_RULES: Final = (
         TICKET,
         SeriesSelection("syncpoint_mitigation_drained"),
         (),
-        "Mitigation has drained a process: `syncpoint mitigation status` says why.",
+        "Mitigation has drained a process; `syncpoint mitigation status` shows the reason.",
     ),
     ThresholdRule(
         "NoHeadroom",
         TICKET,
         SeriesSelection("syncpoint_headroom_short"),
         ("domain", "role"),
-        "Without {domain} the others of the role {role} would have too much to do.",
+        "If {domain} failed, the remaining {role} processes would be overloaded.",
         for_s=300.0,
     ),
     ThresholdRule(
@@ -195,14 +195,14 @@ THRESHOLD_RULES: Final = (
         TICKET,
         SeriesSelection("syncpoint_federation_blocked"),
         ("flow", "source", "target"),
-        "Flow {flow} from {source} to {target} stands before a gap.",
+        "Flow {flow} from {source} to {target} is blocked: source messages were deleted before they were copied.",
     ),
     ThresholdRule(
         "ProberUnexpected",
         PAGE,
         SeriesSelection("syncpoint_prober_as_expected"),
         ("endpoint",),
-        "Probers have not found {endpoint} as expected for a minute and a half.",
+        "Probes of {endpoint} have failed for 90 s.",
         for_s=90.0,
         is_zero=True,
     ),
@@ -261,7 +261,7 @@ def budget_conditions(
                     budget_rule(severity),
                     (("slo", one.name),),
                     severity,
-                    f"{one.title}: the error budget of {one.in_words} burns {rule.rate:g} times as fast as allowed.",
+                    f"{one.title}: burn rate of at least {rule.rate:g} on the error budget of {one.in_words}.",
                     "" if severity in alone else excuse,
                 )
             )

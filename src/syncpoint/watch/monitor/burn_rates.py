@@ -2,7 +2,7 @@
 
 Place: between the counted events of an objective and its alerts; the same numbers are in the generated rules of
 Prometheus.
-Promise: an alert needs both windows of a rule. The long one says that the budget suffers, the short one, a twelfth of
+Promise: an alert needs both windows of a rule. The long one shows that the budget suffers, the short one, a twelfth of
 it, that it still does: an alert ends soon after its cause. Without events nothing burns.
 
 The rates are those of Google's SRE workbook, chapter 5, for a window of 30 days: 14.4 spends 2 % of the budget in an
@@ -19,7 +19,7 @@ PAGE, TICKET = "page", "ticket"
 
 
 class BurnRateRule(NamedTuple):
-    """Both windows spend the budget at least so many times as fast as it may be spent."""
+    """Both windows have at least this burn rate."""
 
     rate: float
     long_s: float

@@ -1,6 +1,6 @@
 """Answers about who is on call and who held which chain, as messages.
 
-Place: behind `MonitorAdmin`; asked in the monitor's thread.
+Place: under `MonitorAdmin`; asked in the monitor's thread.
 """
 
 from __future__ import annotations

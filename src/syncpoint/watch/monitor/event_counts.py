@@ -46,7 +46,7 @@ class EventCounts:
                     slots[number] = t, good, total, 0.0
 
     def over(self, window_s: float, now_s: float, *, excusing: bool = False) -> Events:
-        """Events of the last so many seconds: in whole minutes, or ten minutes where that is longer than is kept by
+        """Events of the last `window_s` seconds: in whole minutes, or ten minutes where that is longer than is kept by
         the minute. `excusing`: what is excused counts as good.
         """
         slots = self._fine if window_s <= FINE_S - 3600 else self._coarse

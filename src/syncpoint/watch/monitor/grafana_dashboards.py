@@ -1,6 +1,6 @@
 """Dashboards for Grafana, made from the indicators and from one list of panels.
 
-Place: behind `syncpoint dashboards export`.
+Place: under `syncpoint dashboards export`.
 Promise: every expression names families that there are; a panel that is broken down by topic, region or task is the
 same expression each time, grouped by another label, so its parts add up to the total.
 """
@@ -32,6 +32,7 @@ class DashboardPanel(NamedTuple):
     title: str
     lines: tuple[PanelLine, ...]
     unit: str = "short"
+    description: str = ""
 
 
 class BrokenDown(NamedTuple):
@@ -43,9 +44,9 @@ class BrokenDown(NamedTuple):
     label: str
 
     def panels(self) -> Iterator[DashboardPanel]:
-        """The total, by topic (or subscription), by region, by task."""
+        """The total, by topic (or subscription), by region, by process."""
         yield DashboardPanel(self.title, (PanelLine(self.expression.replace("{by}", ""), "total"),), self.unit)
-        for label, named in ((self.label, self.label), ("region", "region"), ("process", "task")):
+        for label, named in ((self.label, self.label), ("region", "region"), ("process", "process")):
             line = PanelLine(self.expression.replace("{by}", f"by ({label}) "), f"{{{{{label}}}}}")
             yield DashboardPanel(f"{self.title}, by {named}", (line,), self.unit)
 
@@ -67,23 +68,23 @@ SUBSCRIBING: Final = (
     BrokenDown("Redelivered", _rate("syncpoint_subscription_redelivered_total"), "mps", "subscription"),
 )
 PUBLISHERS: Final = DashboardPanel(
-    "Publishers: entities, bytes, batched messages, user messages, outstanding bytes",
+    "Publishers: topics, bytes, batches, messages, outstanding bytes",
     (
-        PanelLine("max(syncpoint_catalog_topics)", "entities (topics)"),
+        PanelLine("max(syncpoint_catalog_topics)", "topics"),
         PanelLine("sum(rate(syncpoint_publish_bytes_total[{RATE}]))".replace("{RATE}", RATE), "bytes per second"),
         PanelLine(f"sum(rate(syncpoint_publish_batch_messages_count[{RATE}]))", "batches per second"),
-        PanelLine(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "user messages per second"),
+        PanelLine(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "messages per second"),
         PanelLine("sum(syncpoint_publish_in_flight_bytes)", "outstanding bytes"),
     ),
 )
 STORAGE: Final = (
     DashboardPanel("Disks by state", (PanelLine("sum by (state) (syncpoint_disk_state)", "{{state}}"),)),
     DashboardPanel(
-        "Entries that fewer than all disks hold",
+        "Under-replicated entries, by process and chain",
         (PanelLine("sum by (process, chain) (syncpoint_log_under_replicated_entries)", "{{process}} {{chain}}"),),
     ),
     DashboardPanel(
-        "Time of syncs, 99th percentile, by disk",
+        "Sync time, 99th percentile, by disk",
         (
             PanelLine(
                 f"histogram_quantile(0.99, sum by (disk, le) (rate(syncpoint_disk_sync_seconds_bucket[{RATE}])))",
@@ -92,9 +93,11 @@ STORAGE: Final = (
         ),
         "s",
     ),
-    DashboardPanel("Free on disks", (PanelLine("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"),
     DashboardPanel(
-        "Event loops late, 99th percentile, by task",
+        "Free disk space, by disk", (PanelLine("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"
+    ),
+    DashboardPanel(
+        "Event loop delay, 99th percentile, by process",
         (
             PanelLine(
                 f"histogram_quantile(0.99, sum by (process, le) (rate(syncpoint_loop_lag_seconds_bucket[{RATE}])))",
@@ -104,25 +107,25 @@ STORAGE: Final = (
         "s",
     ),
     DashboardPanel(
-        "Memory, by task", (PanelLine("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
+        "Memory, by process", (PanelLine("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
     ),
 )
 PROBERS: Final = (
     DashboardPanel(
-        "As expected (1) or not (0), by prober and metric",
+        "Probe result (1 passed, 0 failed), by prober and metric",
         (PanelLine("min by (prober, metric) (syncpoint_prober_as_expected)", "{{prober}} {{metric}}"),),
     ),
     DashboardPanel(
-        "As expected (1) or not (0), by endpoint",
+        "Probe result (1 passed, 0 failed), by endpoint",
         (PanelLine("min by (endpoint) (syncpoint_prober_as_expected)", "{{endpoint}}"),),
     ),
     DashboardPanel(
-        "Time of steps in the newest run, the slowest endpoint",
+        "Step duration in the latest run, slowest endpoint",
         (PanelLine("max by (prober, step) (syncpoint_prober_step_newest_seconds)", "{{prober}} {{step}}"),),
         "s",
     ),
     DashboardPanel(
-        "The same, as a share of what is allowed",
+        "Step duration as a share of its limit, slowest endpoint",
         (
             PanelLine(
                 "max by (prober, step) (syncpoint_prober_step_newest_seconds)"
@@ -133,22 +136,22 @@ PROBERS: Final = (
         "percentunit",
     ),
     DashboardPanel(
-        "Judgements per second, by verdict",
+        "Probe results per second, by verdict",
         (PanelLine(f"sum by (verdict) (rate(syncpoint_prober_judgements_total[{RATE}]))", "{{verdict}}"),),
         "cps",
     ),
     DashboardPanel(
-        "Wrong messages and answers per second, by prober and kind",
+        "Incorrect messages and answers per second, by prober and kind",
         (PanelLine(f"sum by (prober, kind) (rate(syncpoint_prober_wrong_total[{RATE}]))", "{{prober}} {{kind}}"),),
         "cps",
     ),
     DashboardPanel(
-        "Messages that probers published and received",
+        "Messages published and received by probers",
         (PanelLine(f"sum by (direction) (rate(syncpoint_prober_messages_total[{RATE}]))", "{{direction}}"),),
         "mps",
     ),
     DashboardPanel(
-        "Since the newest run",
+        "Time since the latest run, by prober and endpoint",
         (
             PanelLine(
                 "time() - max by (prober, endpoint) (syncpoint_prober_last_run_timestamp_seconds)",
@@ -164,7 +167,7 @@ def dashboards(objectives: tuple[Objective, ...]) -> dict[str, dict[str, Any]]:
     """By the names of their files."""
     promised = [_indicator(number) for number in range(len(SLIS))] + [_burning(one) for one in objectives]
     made = {
-        "syncpoint-overview": ("Syncpoint: what is promised", promised),
+        "syncpoint-overview": ("Syncpoint: service level objectives", promised),
         "syncpoint-publishing": ("Syncpoint: publishing", [PUBLISHERS, *_all(PUBLISHING)]),
         "syncpoint-subscriptions": ("Syncpoint: subscriptions", _all(SUBSCRIBING)),
         "syncpoint-storage": ("Syncpoint: disks and processes", list(STORAGE)),
@@ -186,9 +189,8 @@ def _all(some: tuple[BrokenDown, ...]) -> list[DashboardPanel]:
 
 def _indicator(number: int) -> DashboardPanel:
     sli = SLIS[number]
-    return DashboardPanel(
-        f"SLI: {sli.title}", (PanelLine(sli.promql, sli.name),), "s" if sli.unit == SECONDS else "percentunit"
-    )
+    unit = "s" if sli.unit == SECONDS else "percentunit"
+    return DashboardPanel(f"SLI: {sli.title}", (PanelLine(sli.promql, sli.name),), unit, sli.definition)
 
 
 def _burning(one: Objective) -> DashboardPanel:
@@ -199,7 +201,8 @@ def _burning(one: Objective) -> DashboardPanel:
         )
         for window in WINDOWS_S
     )
-    return DashboardPanel(f"Burn rate: {one.title} ({one.in_words})", lines)
+    meaning = "Speed at which the error budget is consumed, by window. At 1, the budget lasts exactly its whole window."
+    return DashboardPanel(f"Burn rate: {one.title} ({one.in_words})", lines, description=meaning)
 
 
 def _dashboard(uid: str, title: str, panels: list[DashboardPanel]) -> dict[str, Any]:
@@ -221,6 +224,7 @@ def _dashboard(uid: str, title: str, panels: list[DashboardPanel]) -> dict[str, 
                 "id": number + 1,
                 "type": "timeseries",
                 "title": panel.title,
+                "description": panel.description,
                 "datasource": _SOURCE,
                 "gridPos": {"x": number % 2 * WIDTH, "y": number // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
                 "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},

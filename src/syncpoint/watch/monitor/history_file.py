@@ -2,7 +2,7 @@
 
 Place: written and read in the monitor's thread; `history_queries` puts samples together.
 Promise: what was written is there after a crash, but for the newest seconds. A row has all series of one name at one
-time, so there are never more rows than names times what `TIERS` says; more series than `SERIES_MAX` are not kept, and
+time, so there are never more rows than names times the sum of `TIERS`; more series than `SERIES_MAX` are not kept, and
 counted. Where the file would become larger than allowed, what is oldest goes first.
 """
 

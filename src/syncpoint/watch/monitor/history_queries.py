@@ -1,8 +1,8 @@
 """Samples of history put together: one family, by labels, in steps of one length.
 
-Place: behind `QueryHistory`, and behind the values of indicators.
+Place: under `QueryHistory`, and under the values of indicators.
 Promise: parts add up: whichever labels samples are grouped by, the sum of all groups is the same (of ages, and of
-what says that something is wrong: the largest is). A step without a look has no number; a counter's
+where the largest shows that something is wrong). A step without a look has no number; a counter's
 rate is that of the time that looks stand for.
 """
 

@@ -4,7 +4,7 @@ Place: between the texts of processes and everything that counts events: history
 Promise: an event is counted once. A counter that fell began anew, and what it shows has happened since; a series that
 is new in a process known before began at 0. A series, or a process, that is missing for a while goes on from where it
 was. Of a process that was running before it was first seen, only what happens from then on is counted, unless
-whoever looks knows that nobody has counted what it shows.
+the reader knows that nobody has counted what it shows.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 
 from syncpoint.watch.monitor.scraped_text import Labels, ScrapedSeries
 
-FORGOTTEN_S: Final = 3600.0  # a series that was missing for so long begins anew
+FORGOTTEN_S: Final = 3600.0  # a series that was missing for this long starts over
 
 Look = dict[str, dict[Labels, float]]
 """By name and labels: of a counter what it grew by since the look before, of a gauge its value."""
 
 
 class ProcessIncreases:
-    """One process. `seen`: whether what it shows that was not there before is new; `fresh` says so from the first
-    look on, as of a process that began with whoever looks.
+    """One process. `seen`: whether what it shows that was not there before is new; `fresh`: from the first
+    look on, as of a process that started with the reader.
     """
 
     def __init__(self, *, fresh: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 Place: the shapes that `sli_table` is made of. What is counted is events: calls, messages, commits; of ages, looks at
 them.
-Promise: a look without events says nothing; it is not good.
+Promise: a look without events is no evidence; it is not good.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Place: mounted by `node` beside the other methods of Admin. Of a cluster, or of workers, one process has the monitor;
 the others pass calls on to it (`relay`).
-Promise: without a monitor the answer is FAILED_PRECONDITION and says how to have one; where the process that has it
-does not answer, UNAVAILABLE.
+Promise: without a monitor the answer is FAILED_PRECONDITION, with advice on how to get one; where the process that has
+it does not answer, UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Relay = Callable[[Method, bytes], Awaitable[bytes]]
 """Calls the process that has the monitor."""
 
 NOWHERE: Final = (
-    "No process of this cluster keeps history. Name one in cluster.yaml, as in monitor: {process: proxy-1, data: "
-    "/var/lib/syncpoint/monitor}, and start the processes again; or run `syncpoint monitor`."
+    "No process of this cluster keeps history. Name one in cluster.yaml, for example monitor: {process: proxy-1, "
+    "data: /var/lib/syncpoint/monitor}, and restart the processes; or run `syncpoint monitor`."
 )
 _STATES: Final = {MEASURED: 1, NO_DATA: 2, NOT_APPLICABLE: 3}
 

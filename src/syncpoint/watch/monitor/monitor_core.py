@@ -36,7 +36,7 @@ MEASURED, NO_DATA, NOT_APPLICABLE = "measured", "no data", "not applicable"
 
 
 class ProcessText(NamedTuple):
-    """What a process said of itself; None: it did not answer. `fresh`: it began with the monitor."""
+    """The answer of a process about itself; None: it did not answer. `fresh`: it began with the monitor."""
 
     name: str
     labels: Mapping[str, str]
@@ -175,10 +175,10 @@ class MonitorCore:
         try:
             return report(month, self.settings.agreements, events, measured_s, now_s)
         except ValueError:
-            raise InvalidArgument("month", f"{month!r} is not like 2026-11") from None
+            raise InvalidArgument("month", f"{month!r} is not a month such as 2026-11") from None
 
     def alerts(self, resolved: int) -> list[Alert]:
-        """Those that fire, the newest first, and so many of those that are over."""
+        """Active alerts, the newest first, and the latest resolved ones."""
         firing = sorted(self.machine.firing.values(), key=lambda one: -one.started_s)
         return [*firing, *(self.file.resolved(resolved) if resolved else ())]
 

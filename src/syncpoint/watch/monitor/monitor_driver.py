@@ -127,7 +127,7 @@ class Monitor:
             try:
                 await self.look()
             except Exception:
-                log.exception("the monitor could not look; it tries again")
+                log.exception("the monitor could not check; it will try again")
             await self._pause(next_s)
 
     async def _pause(self, until_s: float) -> None:
@@ -147,7 +147,7 @@ class Monitor:
         except Exception as error:  # whatever the way to it raises; that it does not answer is what is reported
             if process.name not in self._silent:
                 reason = str(error) or type(error).__name__
-                log.warning("the metrics of %s cannot be read, it is tried at each look: %s", process.name, reason)
+                log.warning("the metrics of %s cannot be read; trying again at each check: %s", process.name, reason)
             self._silent.add(process.name)
         else:
             if process.name in self._silent:
@@ -188,7 +188,7 @@ class Monitor:
             raise
         except sqlite3.DatabaseError as error:
             aside = path.with_suffix(".damaged")
-            log.error("%s is damaged (%s): it is now %s, and history begins anew", path, error, aside)
+            log.error("%s is damaged (%s): it was renamed to %s, and a new history begins", path, error, aside)
             path.replace(aside)
             for more in ("-wal", "-shm"):
                 path.with_name(FILE + more).unlink(missing_ok=True)

@@ -60,7 +60,7 @@ class MonitorFile:
         return found
 
     def count(self, now_s: float, month: str, events: Counted, seconds: float) -> None:
-        """Add the events of a look, which stands for so many seconds. Written once a minute, the rest by `flush`."""
+        """Add the events of a look, which stands for `seconds`. Written once a minute, the rest by `flush`."""
         minute = int(now_s) // 60 * 60
         if minute != self._minute:
             self.flush()

@@ -93,7 +93,7 @@ def parse_monitor(content: Any, base: Path = Path()) -> MonitorSettings:
     people = _people(top)
     sites, last, acknowledge_s = _on_call(top, people)
     if people and not sites:
-        raise top.refused("on_call", "people are named, and no site has them on call")
+        raise top.refused("on_call", "people are listed, but no site has them on call")
     settings = MonitorSettings(
         objectives,
         _agreements(top, objectives),
@@ -107,7 +107,7 @@ def parse_monitor(content: Any, base: Path = Path()) -> MonitorSettings:
         top.text("runbooks") or RUNBOOKS,
     )
     if any(one.email for one in people.values()) and settings.mail is None:
-        raise top.refused("mail", "people have addresses; say which server sends to them")
+        raise top.refused("mail", "people have email addresses; set the server that sends email")
     top.done()
     return settings
 
@@ -124,14 +124,14 @@ def _agreements(top: SettingsSection, objectives: tuple[Objective, ...]) -> tupl
         line = SettingsSection(content, f"sla.{number}")
         slo = line.text("slo")
         if slo not in known:
-            raise line.refused("slo", f"{slo!r} is none of {', '.join(known)}")
+            raise line.refused("slo", f"{slo!r} is unknown; choose from {', '.join(known)}")
         promised = line.number("promised", known[slo].target)
         tiers = []
         for place, tier in line.each("credits"):
             one = SettingsSection(tier, f"{line.place}.credits.{place}")
             tiers.append(Credit(one.number("below", -1.0), one.number("percent", -1.0)))
             if not 0 < tiers[-1].below <= promised or not 0 < tiers[-1].percent <= 100:
-                raise one.refused("below", "a share up to what is promised, with `percent` from 0 to 100, is needed")
+                raise one.refused("below", "must have a share of at most the objective, and a `percent` from 0 to 100")
             one.done()
         line.done()
         found.append(Agreement(slo, promised, tuple(tiers)))
@@ -142,9 +142,9 @@ def _target(top: SettingsSection, number: int, content: Any) -> ScrapeTarget:
     one = SettingsSection(content, f"targets.{number}")
     url, labels = one.text("url"), one.value("labels") or {}
     if not url.startswith(("http://", "https://")):
-        raise one.refused("url", "an address such as http://127.0.0.1:9100/metrics is needed")
+        raise one.refused("url", "must be an address such as http://127.0.0.1:9100/metrics")
     if not isinstance(labels, dict):
-        raise one.refused("labels", "a mapping of names to values is needed")
+        raise one.refused("labels", "must map names to values")
     one.done()
     return ScrapeTarget(url, {str(key): str(value) for key, value in labels.items()})
 
@@ -152,7 +152,7 @@ def _target(top: SettingsSection, number: int, content: Any) -> ScrapeTarget:
 def _people(top: SettingsSection) -> dict[str, Person]:
     content, found = top.value("people") or {}, {}
     if not isinstance(content, dict):
-        raise top.refused("people", "a mapping of names to ways of notifying them is needed")
+        raise top.refused("people", "must map names to notification methods")
     for name, ways in content.items():
         one = SettingsSection(ways, f"people.{name}")
         person = Person(
@@ -160,9 +160,9 @@ def _people(top: SettingsSection) -> dict[str, Person]:
         )
         one.done()
         if not (person.email or person.webhook or person.command):
-            raise InvalidArgument(one.place, "give `email`, `webhook` or `command`")
+            raise InvalidArgument(one.place, "must have `email`, `webhook` or `command`")
         if person.webhook and not person.webhook.startswith(("http://", "https://")):
-            raise one.refused("webhook", "an http or https address is needed")
+            raise one.refused("webhook", "must be an http or https address")
         found[person.name] = person
     return found
 
@@ -182,7 +182,7 @@ def _on_call(top: SettingsSection, people: Mapping[str, Person]) -> tuple[tuple[
         begin, end = _hours(site)
         names = tuple(_known(site, "people", str(name), people) for _, name in site.each("people"))
         if not names:
-            raise site.refused("people", "at least one is needed")
+            raise site.refused("people", "must not be empty")
         sites.append(Site(site.text("name"), _zone(site), begin, end, names))
         site.done()
     section.done()
@@ -194,7 +194,7 @@ def _hours(site: SettingsSection) -> tuple[time, time]:
     try:
         begin, end = (time.fromisoformat(part) for part in text.split("-"))
     except ValueError:
-        raise site.refused("hours", f"{text!r} is not like 08:00-17:00") from None
+        raise site.refused("hours", f"{text!r} is not a time range such as 08:00-17:00") from None
     return begin, end
 
 
@@ -222,7 +222,7 @@ def _mail(top: SettingsSection, base: Path) -> MailSettings | None:
         security,
     )
     if not made.host or not made.sender:
-        raise InvalidArgument("mail", "`host` and `from` are needed")
+        raise InvalidArgument("mail", "must have `host` and `from`")
     one.done()
     return made
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class NotNotified(Exception):
-    """None of the ways of a person worked; says why."""
+    """None of the ways of a person worked; with the reasons."""
 
 
 def grouped(notifications: Iterable[Notification]) -> list[list[Notification]]:
@@ -84,9 +84,11 @@ def notify(person: Person, content: dict[str, Any], settings: MonitorSettings) -
         except (OSError, ValueError, subprocess.SubprocessError, smtplib.SMTPException) as error:
             failed.append(f"{name}: {error}")
     if len(failed) == len(ways):
-        raise NotNotified("; ".join(failed) or "there is no way to do it")
+        raise NotNotified("; ".join(failed) or "no notification method is configured")
     for reason in failed:
-        log.warning("%s could not be notified of %s by one way: %s", person.name, content["rule"], reason)
+        log.warning(
+            "%s could not be notified of %s by one of the configured methods: %s", person.name, content["rule"], reason
+        )
 
 
 def _call(url: str, content: dict[str, Any]) -> None:
@@ -123,4 +125,6 @@ def _mail(address: str, content: dict[str, Any], settings: MonitorSettings) -> N
 def _run(command: tuple[str, ...], content: dict[str, Any]) -> None:
     done = subprocess.run(command, input=json.dumps(content).encode(), capture_output=True, timeout=WAY_S, check=False)
     if done.returncode:
-        raise ValueError(f"{command[0]} ended with {done.returncode}: {done.stderr.decode(errors='replace')[-200:]}")
+        raise ValueError(
+            f"{command[0]} exited with code {done.returncode}: {done.stderr.decode(errors='replace')[-200:]}"
+        )

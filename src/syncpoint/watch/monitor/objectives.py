@@ -44,7 +44,7 @@ class Objective(NamedTuple):
     def in_words(self) -> str:
         """Such as "99 % within 5 s over 30 days"."""
         within = f" within {self.threshold:g} s" if self.threshold else ""
-        return f"{100 * self.target:.6g} %{within} over {self.window_s / DAY_S:g} days"
+        return f"{100 * self.target:.6g}%{within} over {self.window_s / DAY_S:g} days"
 
 
 def shipped() -> list[Objective]:
@@ -70,7 +70,7 @@ def objectives_of(documents: Iterable[Any], place: str, *, check: bool = True) -
             check_document(document, schema(), where, within="{place}: {path}")
         one = _objective(document, where)
         if one.name in found:
-            raise InvalidArgument(f"{where}: metadata.name", f"{one.name} is there twice")
+            raise InvalidArgument(f"{where}: metadata.name", f"{one.name} is defined twice")
         found[one.name] = one
     if not found:
         raise InvalidArgument(place, "has no objective")
@@ -91,7 +91,7 @@ def _objective(document: Mapping[str, Any], place: str) -> Objective:
     sli = BY_NAME.get(spec["indicatorRef"])
     if sli is None:
         raise InvalidArgument(
-            f"{place}: spec.indicatorRef", f"{spec['indicatorRef']!r} is none of {', '.join(BY_NAME)}"
+            f"{place}: spec.indicatorRef", f"{spec['indicatorRef']!r} is unknown; choose from {', '.join(BY_NAME)}"
         )
     window_s = int(window["duration"][:-1]) * _DAYS[window["duration"][-1]] * DAY_S
     if window_s > WINDOW_S_MAX:
@@ -99,7 +99,7 @@ def _objective(document: Mapping[str, Any], place: str) -> Objective:
     timeslices = isinstance(sli.measure, Youngest)
     if timeslices != (spec["budgetingMethod"] == "Timeslices"):
         needed = "Timeslices" if timeslices else "Occurrences"
-        raise InvalidArgument(f"{place}: spec.budgetingMethod", f"{sli.name} is budgeted by {needed}")
+        raise InvalidArgument(f"{place}: spec.budgetingMethod", f"{sli.name} requires {needed}")
     threshold = float(goal.get("value", sli.threshold))
     if not sli.threshold and "value" in goal:
         raise InvalidArgument(f"{place}: spec.objectives.0.value", f"{sli.name} has no threshold")
@@ -107,7 +107,7 @@ def _objective(document: Mapping[str, Any], place: str) -> Objective:
         near = sorted(sorted(BOUNDS, key=lambda bound: abs(bound - threshold))[:2])
         raise InvalidArgument(
             f"{place}: spec.objectives.0.value",
-            f"{threshold:g} s is no bound of the histogram; near are {near[0]:g} and {near[1]:g}",
+            f"{threshold:g} s is not a bucket bound of the histogram; nearby bounds are {near[0]:g} and {near[1]:g}",
         )
     title = metadata.get("displayName") or sli.title
     return Objective(

@@ -63,7 +63,7 @@ class Schedule:
         gap = next(self.gaps(now_s, YEAR), None) if sites else None
         if gap is not None:
             raise InvalidArgument(
-                "on_call.sites", f"nobody is on call on {gap:%A, %d %B %Y at %H:%M} UTC; let sites overlap"
+                "on_call.sites", f"no one is on call on {gap:%A, %B %d, %Y at %H:%M} UTC; make the sites overlap"
             )
 
     def gaps(self, now_s: float, span: timedelta) -> Iterator[datetime]:

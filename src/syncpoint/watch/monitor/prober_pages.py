@@ -1,6 +1,6 @@
 """What prober programs know beyond their metrics: the texts of judgements and the newest failures, read when asked for.
 
-Place: behind `ListProbers`. A program is known as one by its page of metrics, which is among the monitor's targets;
+Place: under `ListProbers`. A program is known as one by its page of metrics, which is among the monitor's targets;
 the board that it shows is beside that page, as `probers.json`.
 Promise: a program that does not answer, or answers something else, is named as unknown; the others are shown.
 """
@@ -46,7 +46,7 @@ async def boards(
         try:
             found = [_prober(name, one) for one in json.loads(answer)["probers"]]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            response.unknown.append(f"{name} shows no board of probers at {board_of(url)}: {error!r}")
+            response.unknown.append(f"{name} serves no prober results at {board_of(url)}: {error!r}")
         else:
             response.probers.extend(found)
     return response

@@ -1,6 +1,6 @@
 """Whose metrics are read: this process, other processes of its cluster, pages at addresses.
 
-Place: handed to the driver by whoever mounts it.
+Place: handed to the driver by its mount.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which series of a family are meant, for looks taken here and for Prometheus alike.
 
-Place: indicators, rules and dashboards are said in these, so that what is computed here and what Prometheus computes
-from the same families is the same.
+Place: indicators, rules and dashboards are expressed in these, so that what is computed here and what Prometheus
+computes from the same families is the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a service level agreement comes to in a month: what was promised, what was measured, what is credited.
 
-Place: behind `syncpoint slo report`; the numbers are those that objectives are judged by.
-Promise: what nobody measured is not said to be good: the report says of which share of the month something is known.
+Place: under `syncpoint slo report`; the numbers are those that objectives are judged by.
+Promise: unmeasured time does not count as good: the report shows the measured share of the month.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from syncpoint.watch.monitor.indicators import Events
 
 
 class Credit(NamedTuple):
-    """Below this share of good events, so many percent of the month's price are credited."""
+    """Below this share of good events, this percentage of the month's price is credited."""
 
     below: float
     percent: float

@@ -28,7 +28,7 @@ class IndicatorPart(NamedTuple):
 
 
 class ServiceLevelIndicator(NamedTuple):
-    """One of the ten. `threshold`: up to which an event is good, unless an objective says another one; 0: it has none.
+    """One of the ten. `threshold`: up to which an event is good, unless an objective sets another one; 0: it has none.
     `role`: without a process of this role it does not apply.
     """
 
@@ -113,15 +113,15 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "publish-success",
         "Publish success",
-        "The share of clients' Publish calls that did not fail by the server's fault (UNKNOWN, DEADLINE_EXCEEDED, "
-        "INTERNAL, UNAVAILABLE, DATA_LOSS). Calls that clients cancelled do not count.",
+        "Share of client Publish calls without a server error (UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, "
+        "DATA_LOSS). Calls canceled by clients do not count.",
         RATIO,
         Share((_ended("Publisher.Publish"),), (_ended("Publisher.Publish", SERVER_CODES),)),
     ),
     ServiceLevelIndicator(
         "publish-latency",
         "Publish latency",
-        "From the arrival of a client's Publish call until it is answered, when its messages are persisted: the 99th "
+        "Time from the arrival of a client's Publish call to its answer, sent once its messages are persisted. 99th "
         "percentile.",
         SECONDS,
         Quick(_took("Publisher.Publish")),
@@ -130,8 +130,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "delivery-latency",
         "End-to-end delivery latency",
-        "From the publishing of a message until it is first handed to a subscriber: the 99th percentile. A message "
-        "that waited for a subscriber to come counts with that time.",
+        "Time from the publish of a message to its first delivery to a subscriber, including the time without any "
+        "subscriber. 99th percentile.",
         SECONDS,
         Quick(SeriesSelection("syncpoint_delivery_latency_seconds")),
         1.0,
@@ -139,8 +139,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "create-subscription-time",
         "Time to create a subscription",
-        "How long clients' CreateSubscription calls took until they were answered, when no message can be missed any "
-        "more: the 99th percentile.",
+        "Duration of client CreateSubscription calls. Once answered, the subscription misses no message. 99th "
+        "percentile.",
         SECONDS,
         Quick(_took("Subscriber.CreateSubscription"), (_ended("Subscriber.CreateSubscription", SERVER_CODES),)),
         5.0,
@@ -148,7 +148,7 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "create-topic-time",
         "Time to create a topic",
-        "How long clients' CreateTopic calls took until they were answered: the 99th percentile.",
+        "Duration of client CreateTopic calls. 99th percentile.",
         SECONDS,
         Quick(_took("Publisher.CreateTopic"), (_ended("Publisher.CreateTopic", SERVER_CODES),)),
         5.0,
@@ -156,8 +156,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "ack-success",
         "Acknowledge success",
-        "Of the ack ids that subscribers sent, the share that counted. Those of exactly-once subscriptions that were "
-        "over or unknown failed, and an Acknowledge call that failed by the server's fault counts as one more.",
+        "Share of acknowledged ack ids that were accepted. Failures are expired or unknown ack ids of exactly-once "
+        "subscriptions, and Acknowledge calls with a server error, counted as one each.",
         RATIO,
         Share(
             (SeriesSelection("syncpoint_subscription_acknowledged_total"),),
@@ -171,7 +171,7 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "storage-write-time",
         "Time to write to disk",
-        "How long group commits took on each disk, writing and syncing: the 99th percentile over all disks.",
+        "Duration of group commits, writing and syncing, over all disks. 99th percentile.",
         SECONDS,
         Quick(SeriesSelection("syncpoint_disk_commit_seconds")),
         0.1,
@@ -179,7 +179,7 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "under-replicated-age",
         "Age of under-replicated entries",
-        "For how long the oldest entry that some disk lacks has been without it: the largest of all chains.",
+        "Time for which the oldest under-replicated entry has lacked a disk. Maximum of all chains.",
         SECONDS,
         Youngest(SeriesSelection("syncpoint_log_under_replicated_seconds")),
         60.0,
@@ -187,8 +187,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "delivery-freshness",
         "Excess age of unacknowledged messages",
-        "How old the oldest unacknowledged message is, of subscriptions that have subscribers: the largest of those "
-        "that have series under their names. A message that nobody receives is not late.",
+        "Age of the oldest unacknowledged message of subscriptions that have subscribers. Maximum of the "
+        "subscriptions that have metrics of their own.",
         SECONDS,
         Youngest(
             SeriesSelection("syncpoint_subscription_oldest_unacked_age_seconds"),
@@ -200,8 +200,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "router-assignment",
         "Router assignments",
-        "The share of questions to routers (which forwarders serve this topic or subscription?) that were answered "
-        "with a list, without a server's failure, within a tenth of a second. Without routers it does not apply.",
+        "Share of requests to routers, for the forwarders of a topic or subscription, that were answered without a "
+        "server error within 0.1 s. Does not apply without routers.",
         RATIO,
         Quick(_took("Router.Route", "members"), (_ended("Router.Route", SERVER_CODES, listener="members"),)),
         0.1,

@@ -80,7 +80,7 @@ def test_sql_is_answered_by_its_rows_and_written(run: Run, asked: dict[str, Any]
     assert (asked["sql"], asked["out"]) == ("SELECT 1 FROM letters", out)
     assert [line.split() for line in result.stdout.splitlines()[2:]] == [["Odd", "6"], ["2026-11-28T12:00:00Z"]]
     assert "more than these 2 rows" in result.stderr
-    assert f"written into {out}" in result.stderr
+    assert f"written to {out}" in result.stderr
     assert "customer 7" not in result.stdout
 
 

@@ -57,7 +57,7 @@ def test_a_clean_topic_ends_well_and_says_what_is_not_known(monkeypatch: pytest.
     monkeypatch.setattr(delivery_reconciliation, "reconcile_deliveries", lambda *_, **__: CLEAN)
     result = run("analyze", "deliveries", "orders")
     assert result.exit_code == 0
-    assert f"Not known: {CLEAN.gaps[0].sentence}." in result.output
+    assert f"Unknown: {CLEAN.gaps[0].sentence}." in result.output
     assert "LOST" not in result.output
     for expected in ("billing", "190", "180"):
         assert expected in result.output

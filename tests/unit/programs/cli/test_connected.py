@@ -34,5 +34,5 @@ def test_what_is_missing_is_said(server, run):
     said = run("topics", "publishers", "orders").stderr
     assert server.calls[-1][1].topic == "projects/p/topics/orders"
     assert "1,200 more" in said
-    assert "Not known: proxy-2 does not report its clients (gone)" in said
+    assert "Unknown: proxy-2 does not report its clients (gone)" in said
     assert "syncpoint.server.get" in said

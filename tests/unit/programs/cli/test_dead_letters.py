@@ -97,7 +97,7 @@ def test_one_is_shown_whole(server, run):
     for text in ("why", "message.data", "Odd", WORK):
         assert text in shown
     result = failing(run, 3, "dead-letters", "show", "7x", "--subscription", "work")
-    assert "No such letter" in result.stderr
+    assert "Letter not found" in result.stderr
 
 
 def test_letters_are_published_again_page_by_page(server, run, monkeypatch):

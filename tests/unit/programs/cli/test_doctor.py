@@ -46,7 +46,7 @@ def test_a_kernel_compiled_from_other_sources(tmp_path, monkeypatch):
 def test_a_disk_is_measured_and_left_as_it_was(tmp_path):
     access, free, sync = examinations.disk(tmp_path / "not" / "yet")
     assert access.state == "ok"
-    assert "will be made" in access.found
+    assert "will be created" in access.found
     assert "GiB" in free.found
     assert "p99" in sync.found
     assert list(tmp_path.iterdir()) == []
@@ -138,7 +138,7 @@ def test_the_endpoint_in_force_is_examined(run_json, run, monkeypatch, server, t
     found = run("doctor", "--data", str(tmp_path))
     assert found.exit_code == 1
     assert "endpoint far:9" in found.stdout
-    assert "given by PUBSUB_EMULATOR_HOST" in found.stdout
+    assert "set by PUBSUB_EMULATOR_HOST" in found.stdout
     assert "`unset PUBSUB_EMULATOR_HOST`" in " ".join(found.stdout.split())
     assert server.settings.endpoint == "far:9"
     with socket.socket() as one:

@@ -77,7 +77,7 @@ def test_a_library_that_is_not_there():
         ("{} {} 0 1", "problem", "has no pyspark_pubsub"),
         ("{} {} 0 0", "problem", "has no pyspark_pubsub and no pyspark"),
         ("3 1 1 1", "problem", "Python 3.1"),
-        ("hello", "problem", "unknown answer"),
+        ("hello", "problem", "unexpected answer"),
     ],
 )
 def test_the_python_that_was_chosen(program, monkeypatch, answer, state, reported):
@@ -104,7 +104,7 @@ def test_a_python_is_really_asked(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     found = examinations.python_of("PYSPARK_PYTHON").found
-    assert "unknown answer" not in found
+    assert "unexpected answer" not in found
     assert "code" not in found
 
 

@@ -29,8 +29,8 @@ def test_the_list_has_ten_probers_and_thirty_metrics() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--only", "P11"], "--only: there is no prober P11"),
-        (["--only", "P2", "--without", "p2"], "No prober is left"),
+        (["--only", "P11"], "--only: unknown prober P11"),
+        (["--only", "P2", "--without", "p2"], "No probers left to run"),
         (["--metrics", "9180"], "--metrics: '9180' is not of the form HOST:PORT"),
         (["--endpoint", "a:b"], "'a:b' is not an address"),
         (["--push-listen", "x"], "--push-listen: 'x' is not of the form HOST:PORT"),
@@ -48,7 +48,7 @@ def test_where_nobody_is_success_is_bad_and_the_rest_unknown(tmp_path: Path) -> 
     place, status = f"127.0.0.1:{port}", tmp_path / "status.json"
     found = run("run", "--once", "--endpoint", place, "--only", "P2", "--timeout", "2", "--status", str(status))
     assert found.exit_code == 1
-    assert f"not as expected: P2.success at {place}" in found.output
+    assert f"failed: P2.success at {place}" in found.output
     assert "CreateTopic: UNAVAILABLE" in found.output
     (entry,) = json.loads(status.read_text())["probers"]
     assert [one["verdict"] for one in entry["metrics"]] == ["unexpected", "unknown", "unknown"]

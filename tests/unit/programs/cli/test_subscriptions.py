@@ -468,9 +468,9 @@ def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
     assert [tuple(one.values()) for one in rows] == [
         (NAME, "push", "https://e.example/x", "user:ann@example.com"),
         (f"{NAME}-2", "dead letters", "projects/p/topics/dead", ""),
-        (f"{NAME}-2", "ask models as", "asker@p.iam.syncpoint.internal", "user:bob@example.com"),
+        (f"{NAME}-2", "query models as", "asker@p.iam.syncpoint.internal", "user:bob@example.com"),
         (recorded, "delivery records", "projects/p/topics/records", "user:ann@example.com"),
-        (asking, "ask models as", "asker@p.iam.syncpoint.internal", ""),
+        (asking, "query models as", "asker@p.iam.syncpoint.internal", ""),
     ]
     assert set(rows[0]) == {"resource", "what", "target", "author"}
     assert [one["resource"] for one in run_json("subscriptions", "authors", "--nobody")] == [f"{NAME}-2", asking]

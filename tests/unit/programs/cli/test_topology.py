@@ -81,7 +81,7 @@ def test_a_mistake_is_named_before_anything_is_asked(server, run, tmp_path):
     path.write_text("topics: {orders: {retention: 1d}}")
     result = run("apply", str(path), "--yes")
     assert result.exit_code == 1
-    assert "topics.orders.retention: there is no such key" in result.stderr
+    assert "topics.orders.retention: unknown key" in result.stderr
     assert server.calls == []
     path.write_text("topics: {orders: ")
     assert "not YAML" in run("diff", str(path)).stderr

@@ -37,7 +37,7 @@ def test_what_may_not_be_asked_is_named(server, run, run_json):
     result = run("why", "billing")
     assert result.exit_code == 0
     assert result.stdout.startswith("1. NOT_KNOWN: ")
-    assert "Not known: GetTopicOptions: PERMISSION_DENIED: not yours" in result.stderr
+    assert "Unknown: GetTopicOptions: PERMISSION_DENIED: not yours" in result.stderr
     assert run_json("why", "billing")["unknown"] == ["GetTopicOptions: PERMISSION_DENIED: not yours"]
 
 

@@ -23,7 +23,7 @@ clusters:
 tasks:
   copy: {pattern: replicate, from: {cluster: a, topic: projects/shop/topics/orders}, to: {cluster: b}}
 """
-SAID = "task copy: a has no topic projects/shop/topics/orders; its flow begins when there is one"
+SAID = "task copy: a has no topic projects/shop/topics/orders; the flow starts once it exists"
 
 
 def absent(existing: dict[str, list[str]], tasks: dict[str, Any], **namespaces: Any) -> dict[str, str]:

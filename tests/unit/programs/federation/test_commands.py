@@ -88,7 +88,7 @@ def test_what_is_advised_acts_on_the_same_file(
     assert f"{resumes} resumes it" in paused.output
     status = said("federation", "status", named).output
     assert f"until {resumes}" in status
-    assert f"`syncpoint federation run{typed}` does" in status
+    assert f"`syncpoint federation run{typed}` starts it" in status
     assert f"until {resumes}" in said("federation", "status", named, "--format", "json").output
 
 

@@ -30,7 +30,7 @@ def test_a_ring_of_two_is_two_links() -> None:
 
 
 def test_a_link_that_is_none_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="no link"):
+    with pytest.raises(InvalidArgument, match="not a link"):
         edges_of(["a", "b"], [["a", "a"]], "here")
 
 

@@ -53,7 +53,7 @@ def test_a_file_that_changed_or_is_missing_is_found(tmp_path: Path) -> None:
 
 def test_what_is_no_manifest_of_ours(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InvalidArgument, match="no manifest"):
+    with pytest.raises(InvalidArgument, match="not a manifest"):
         manifests.load(tmp_path)
     (tmp_path / "manifest.json").write_text('{"version": 99}')
     with pytest.raises(InvalidArgument, match="version 99"):

@@ -95,7 +95,7 @@ def test_secrets_are_named_and_never_read() -> None:
         (
             file(namespaces={"shop": {"clusters": ["eu", "asia"]}}),
             "namespaces.shop.clusters",
-            "there is no cluster 'asia'",
+            "unknown cluster 'asia'",
         ),
         (file(namespaces={"shop": {"clusters": ["eu"]}}), "namespaces.shop.clusters", "too short"),
         (
@@ -106,11 +106,11 @@ def test_secrets_are_named_and_never_read() -> None:
         (
             file(namespaces={"shop": {"clusters": ["eu", "us"], "links": [["eu", "asia"]]}}),
             "namespaces.shop.links",
-            "no link between two of eu, us",
+            "not a link between two of eu, us",
         ),
         (file(tasks={"t": {"pattern": "replicat"}}), "tasks.t.pattern", "did you mean 'replicate'"),
         (file(tasks={"t": {**COPY, "wher": "x"}}), "tasks.t", "'wher' was unexpected; did you mean 'where'?"),
-        (file(tasks={"t": {**COPY, "to": {"cluster": "eu"}}}), "tasks.t.to", "where the messages come from"),
+        (file(tasks={"t": {**COPY, "to": {"cluster": "eu"}}}), "tasks.t.to", "must differ from the source"),
         (file(tasks={"t": {**COPY, "from": {"cluster": "eu"}}}), "tasks.t.from", "required"),
         (
             file(
@@ -123,12 +123,12 @@ def test_secrets_are_named_and_never_read() -> None:
                 }
             ),
             "tasks.t.to.topic",
-            "several topics would become one",
+            "several topics would be merged into one",
         ),
         (
             file(tasks={"t": {**COPY, "from": {"cluster": "eu", "topic": "orders"}}}),
             "tasks.t.from.topic",
-            "no topic's name",
+            "not a topic name",
         ),
         (file(tasks={"t": {**COPY, "start": "now"}}), "tasks.t.start", "does not match"),
         (file(runtime={"idle": "5"}), "runtime.idle", "'5' does not match; it is written like 200ms, 5s, 10m, 1h, 7d"),
@@ -136,12 +136,12 @@ def test_secrets_are_named_and_never_read() -> None:
         (
             file(runtime={"master": "managed", "executors": {"min": 3, "max": 2}}),
             "runtime.executors",
-            "`min` is above `max`",
+            "`min` must not exceed `max`",
         ),
         (
             file(namespaces={"shop": {"clusters": ["eu", "us"]}}, tasks={"shop": COPY}),
             "tasks.shop",
-            "has this name already",
+            "already has this name",
         ),
     ],
 )
@@ -181,10 +181,10 @@ def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("projects/shop/topics/ab", "is no topic's name. Names have 3 to 255 characters, begin with a letter"),
+        ("projects/shop/topics/ab", "is not a topic name. Names have 3 to 255 characters, begin with a letter"),
         ("projects/shop/subscriptions/orders", "in full: projects/PROJECT/topics/NAME."),
-        ("orders", "'orders' is no topic's name: a full name is needed, projects/PROJECT/topics/orders"),
-        ("ab", "'ab' is no topic's name: a full name is needed, projects/PROJECT/topics/ab"),
+        ("orders", "'orders' is not a topic name: must be a full name, such as projects/PROJECT/topics/orders"),
+        ("ab", "'ab' is not a topic name: must be a full name, such as projects/PROJECT/topics/ab"),
     ],
 )
 def test_what_is_no_topic_s_name_is_refused_with_what_would_be_one(name: str, why: str) -> None:

@@ -76,7 +76,7 @@ def test_a_wide_terminal_shows_all() -> None:
 def test_what_the_last_run_could_not_finish_is_failed_until_the_next_one(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     state.take()
-    state.release({"shop.eu-us.orders": "no such column", "Spark": "its job has ended"})
+    state.release({"shop.eu-us.orders": "no such column", "Spark": "its job ended"})
     failed = state.flows()["shop.eu-us.orders"]
     assert state_of(progress(), failed, running=False) == ("failed", "no such column")
     assert state_of(replace(progress(), lag=0), failed, running=False) == ("idle", "")
@@ -86,7 +86,7 @@ def test_what_the_last_run_could_not_finish_is_failed_until_the_next_one(tmp_pat
     text = io.StringIO()
     Console(file=text, width=120).print(table([progress()], state.flows(), None, 120))
     assert "shop.eu-us.orders: no such column" in text.getvalue()
-    assert "Spark: its job has ended" in text.getvalue()
+    assert "Spark: its job ended" in text.getvalue()
     state.take()
     assert state.flows() == {}
     state.release()

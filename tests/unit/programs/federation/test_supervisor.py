@@ -38,7 +38,7 @@ class Spark:
     def resize(self, executors: int) -> None:
         self.reported.append(executors)
         if self.fails and executors:
-            raise Unavailable("Spark's master does not start")
+            raise Unavailable("Spark's master did not start")
         self.executors = executors
         self.job = 4711 if executors else 0
 
@@ -307,7 +307,7 @@ def test_once_fails_with_a_target_that_does_not_answer(harness: Harness, once: C
 
 def test_once_fails_with_a_topic_that_does_not_exist(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
     harness.servers.topics = []
-    why = "a has no topic projects/shop/topics/orders; its flow begins when there is one"
+    why = "a has no topic projects/shop/topics/orders; the flow starts once it exists"
     assert once() == {"task copy": why}
 
 
@@ -325,7 +325,7 @@ def test_once_waits_for_a_server_that_comes_back(harness: Harness, once: Callabl
 def test_once_fails_when_spark_does_not_start(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
     harness.servers.lag = 5
     harness.spark.fails = True
-    assert once() == {"Spark": "Spark's master does not start"}
+    assert once() == {"Spark": "Spark's master did not start"}
 
 
 def test_once_fails_when_spark_dies_again_and_again(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
@@ -345,7 +345,7 @@ def test_metrics_report_every_flow_and_of_spark(harness: Harness) -> None:
 def test_one_runs_a_state_folder(tmp_path: Path) -> None:
     first, second = StateFolder(tmp_path), StateFolder(tmp_path)
     first.take()
-    with pytest.raises(FailedPrecondition, match="runs already"):
+    with pytest.raises(FailedPrecondition, match="already runs"):
         second.take()
     first.release()
     second.take()

@@ -86,7 +86,7 @@ def test_one_that_fails_in_any_way_holds_up_no_other_one(monkeypatch: pytest.Mon
     texts = {prober: one.text for prober, _, one in board.unexpected}
     assert texts["P2"] == "Publish: INTERNAL: no"
     assert texts["P5"].startswith("the run took longer than ")
-    assert texts["P8"] == "a mistake of the prober: KeyError('n')"
+    assert texts["P8"] == "a bug in the prober: KeyError('n')"
 
 
 JUDGE = prober_driver.judge

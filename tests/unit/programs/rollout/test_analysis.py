@@ -90,8 +90,8 @@ def test_where_nobody_is_left_times_are_held_against_earlier_ones() -> None:
 
 def test_redeliveries_and_corruption() -> None:
     (text,) = compare(counted(1000, again=300), counted(1000, again=1), LIMITS)
-    assert text == "messages are delivered again: 300 of 1000 with the release, 1 of 1000 without"
-    assert corrupted(counted(10, damaged=1)) == ["1 damaged places were found on disks"]
+    assert text == "more messages are redelivered: 300 of 1000 with the release, 1 of 1000 without"
+    assert corrupted(counted(10, damaged=1)) == ["1 damaged places found on disks"]
     assert corrupted(counted(10)) == []
 
 
@@ -105,8 +105,8 @@ def test_the_burn_rate_is_a_multiple_of_the_budget() -> None:
 def test_what_too_little_was_done_of_is_named() -> None:
     roles = frozenset({"proxy", "publish-forwarder", "storage"})
     assert lacking(roles, "with the release", counted(20), LIMITS) == [
-        "with the release: 20 of 200 calls of clients (proxy)",
-        "with the release: 20 of 200 messages taken (publish-forwarder)",
+        "with the release: 20 of 200 client calls (proxy)",
+        "with the release: 20 of 200 messages accepted (publish-forwarder)",
     ]
     assert lacking(roles, "with the release", counted(200), LIMITS) == []
 

@@ -91,7 +91,7 @@ def test_a_good_release_gets_to_the_end(tmp_path: Path) -> None:
     state = rolled.start()
     assert state.state == DONE, state
     assert rolled.versions() == {"2.0"}
-    assert any("canary: good (did of all: proxy 25%" in one for one in rolled.said)
+    assert any("canary: passed (share of all work: proxy 25%" in one for one in rolled.said)
     assert state.reference
 
 
@@ -100,7 +100,7 @@ def test_a_good_release_gets_to_the_end(tmp_path: Path) -> None:
     [
         (counted(100, failed=30), "Publisher.Publish fails"),
         (counted(100, slow=20), "Publisher.Publish is slow"),
-        (counted(100, again=40), "messages are delivered again"),
+        (counted(100, again=40), "more messages are redelivered"),
         (counted(100, damaged=1), "damaged places"),
     ],
     ids=["errors", "p99", "redeliveries", "corruption"],
@@ -130,7 +130,7 @@ def test_a_canary_that_ends_and_begins_again_goes_back(tmp_path: Path) -> None:
     rolled.on_sleep = crash
     state = rolled.start()
     assert state.state == ROLLED_BACK
-    assert "proxy-4 ended and began again by itself" in state.reason
+    assert "proxy-4 restarted unexpectedly" in state.reason
 
 
 def test_a_regression_of_the_last_stage_is_found_by_earlier_times(
@@ -162,13 +162,13 @@ def test_no_traffic_waits_until_there_is_some(tmp_path: Path, monkeypatch: pytes
     state = rolled.start()
     assert state.state == DONE
     assert state.ended > 5000
-    assert any("too little happens to judge by" in one for one in rolled.said)
+    assert any("too little traffic to judge" in one for one in rolled.said)
 
 
 def test_a_refused_rollout_changes_nothing(tmp_path: Path) -> None:
     rolled = Rolled(tmp_path)
     (tmp_path / "result.json").unlink()
-    with pytest.raises(FailedPrecondition, match="there is no"):
+    with pytest.raises(FailedPrecondition, match="does not exist"):
         rolled.start()
     assert all(one.restarted == [] for one in rolled.environments.values())
 
@@ -185,7 +185,7 @@ def test_whoever_is_replaced_does_nothing_more(tmp_path: Path) -> None:
                     await store.txn([], [_gone()])
 
             rolled.on_sleep = lose_the_lease
-            with pytest.raises(Aborted, match="does nothing more"):
+            with pytest.raises(Aborted, match="it has stopped"):
                 await first.start()
             done = sum(len(one.restarted) for one in rolled.environments.values())
             rolled.on_sleep = lambda: None
@@ -220,7 +220,7 @@ def test_two_controllers_at_once_are_refused_and_a_second_rollout_too(tmp_path: 
 
             rolled.on_sleep = try_too
             assert (await rolled.controller(store).start()).state == DONE
-            assert refused == ["first drives a rollout of this cluster already"]
+            assert refused == ["first already controls a rollout of this cluster"]
             with pytest.raises(FailedPrecondition, match="it is done"):
                 await RolloutController(
                     rolled.plan, _unclaimed(store), rolled.environments, clock=lambda: 0.0, report=print
@@ -271,7 +271,7 @@ def test_another_file_than_it_was_begun_with_is_refused(tmp_path: Path) -> None:
             store.store.txn([], [_gone()])
             rolled.on_sleep = lambda: None
             rolled.plan = planned(tmp_path, look="11s")
-            with pytest.raises(FailedPrecondition, match="put back what it was begun with"):
+            with pytest.raises(FailedPrecondition, match="restore these files"):
                 await rolled.controller(store).resume()
 
     asyncio.run(run())

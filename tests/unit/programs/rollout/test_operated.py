@@ -44,7 +44,7 @@ def test_the_command_is_given_everything_and_the_file_is_there(tmp_path: Path) -
 
 def test_a_command_that_fails_says_what_it_printed(tmp_path: Path) -> None:
     plan, operated = made(tmp_path, sys.executable, "-c", "print('no such host'); raise SystemExit(7)")
-    with pytest.raises(Unavailable, match=r"production: proxy-2 could not be restarted.*ended with 7: no such host"):
+    with pytest.raises(Unavailable, match=r"proxy-2 could not be restarted.*exited with code 7: no such host"):
         asyncio.run(operated.restart("proxy-2", plan.before("production")))
     plan, operated = made(tmp_path, str(tmp_path / "nothing"))
     with pytest.raises(Unavailable, match="No such file"):
@@ -54,7 +54,7 @@ def test_a_command_that_fails_says_what_it_printed(tmp_path: Path) -> None:
 def test_a_local_process_that_was_never_started_here_is_left_alone(tmp_path: Path) -> None:
     plan, _ = made(tmp_path, "true")
     operated = OperatedEnvironment(plan.fleets["staging"], 20.0)
-    with pytest.raises(Unavailable, match="has not started it"):
+    with pytest.raises(Unavailable, match="did not start it"):
         asyncio.run(operated.restart("proxy-1", plan.before("staging")))
 
 

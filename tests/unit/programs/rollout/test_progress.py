@@ -88,7 +88,7 @@ def test_a_good_release_goes_through_all_steps_in_their_order(driven: Driven) ->
     driven.finish()
     assert driven.state.state == DONE
     assert all(driven.versions(name) == {"2.0"} for name in ENVIRONMENTS)
-    begins = [text.partition(":")[0] for _, text in driven.state.history if text.endswith(": begins")]
+    begins = [text.partition(":")[0] for _, text in driven.state.history if text.endswith(": started")]
     assert begins == ["test", "staging", "soak", "canary", "stage 50%", "stage 100%"]
 
 
@@ -130,12 +130,12 @@ def test_a_clock_that_is_set_back_takes_nothing_away(driven: Driven) -> None:
 
 
 def test_too_little_traffic_waits_and_is_never_good(driven: Driven) -> None:
-    driven.judged = ReleaseJudgement(lacking=("with the release: 3 of 100 calls of clients (proxy)",))
+    driven.judged = ReleaseJudgement(lacking=("with the release: 3 of 100 client calls (proxy)",))
     driven.until("soak")
     for _ in range(500):
         driven.step()
     assert driven.state.step == "soak"
-    assert "too little happens" in driven.state.waits_for
+    assert "too little traffic" in driven.state.waits_for
     driven.judged = GOOD
     driven.step()
     assert driven.state.step == "canary"
@@ -228,7 +228,7 @@ def test_settings_unlike_those_of_staging_lead_back(driven: Driven) -> None:
         if driven.state.over:
             break
     assert driven.state.state == ROLLED_BACK
-    assert "auth is not there in staging and True in production" in driven.state.reason
+    assert "auth is missing in staging and True in production" in driven.state.reason
 
 
 def test_a_canary_that_does_too_much_leads_back(driven: Driven) -> None:

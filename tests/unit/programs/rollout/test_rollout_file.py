@@ -33,7 +33,7 @@ def test_the_example_is_read() -> None:
         ({"release": {"version": "2.0", "commit": "main"}}, "release.commit", "does not match"),
         ({"soak": {"watch": "two days"}}, "soak.watch", "does not match"),
         ({"stages": [{"share": 0.5}]}, "stages", "end with 1"),
-        ({"stages": [{"share": 1}, {"share": 0.5}]}, "stages", "must grow"),
+        ({"stages": [{"share": 1}, {"share": 0.5}]}, "stages", "must increase"),
         ({"canary": {"share": 1.5}}, "canary.share", "1.5"),
     ],
 )
@@ -74,10 +74,10 @@ def test_steps_grow_and_processes_come_in_the_order_of_roles(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"canary": {"processes": ["proxy-9"]}}, "no process of production"),
+        ({"canary": {"processes": ["proxy-9"]}}, "not a production process"),
         ({"canary": {"processes": ["storage-1"]}}, "no storage is left to compare with"),
-        ({"canary": {"processes": ["proxy-1"], "share": 0.1}}, "forwarders alone"),
-        ({"release": {"version": "1.0", "commit": COMMIT}}, "what runs already"),
+        ({"canary": {"processes": ["proxy-1"], "share": 0.1}}, "affects only forwarders"),
+        ({"release": {"version": "1.0", "commit": COMMIT}}, "already runs"),
         ({"release": {"version": "1.0", "commit": COMMIT, "settings": {"storage": {"hung": 1}}}}, "hung"),
     ],
 )
@@ -121,8 +121,8 @@ def test_environments_are_compared_by_what_their_processes_report() -> None:
     found = differences("staging", ours, "production", {"p": report("proxy", "1.1"), "r": report("router")})
     assert found == [
         "proxy: version is 1.0 in staging and 1.1 in production",
-        "router: runs in production and not in staging",
-        "storage: runs in staging and not in production",
+        "router: runs in production but not in staging",
+        "storage: runs in staging but not in production",
     ]
     mixed = {"p": report("proxy", auth=False), "q": report("proxy", auth=True)}
     assert "auth is True in staging and False (proxy), True (proxy) in production" in "".join(
@@ -136,7 +136,7 @@ def test_environments_are_compared_by_what_their_processes_report() -> None:
 def test_who_says_nothing_is_a_difference() -> None:
     one = {"p": report("proxy")}
     assert differences("staging", {"p": None}, "production", one)[0] == (
-        "staging: p does not answer: what it runs is not known"
+        "staging: p does not answer, so its version is unknown"
     )
     silent = {"p": ProcessReport("p", ("proxy",), "0.9", "")}
     assert "does not report its settings" in differences("staging", one, "production", silent)[0]
@@ -149,15 +149,15 @@ RESULT = {"version": "2.0", "commit": COMMIT + "aa", "changed": False, "whole": 
     ("change", "words"),
     [
         ({}, ""),
-        ({"version": "1.9"}, "is of version 1.9, not 2.0"),
-        ({"commit": "f" * 40}, "is of commit ffffffffffff"),
-        ({"commit": ""}, "is of commit unknown"),
-        ({"changed": True}, "changes that no commit has"),
-        ({"whole": False}, "some parts of the tests"),
+        ({"version": "1.9"}, "is for version 1.9, not 2.0"),
+        ({"commit": "f" * 40}, "is for commit ffffffffffff"),
+        ({"commit": ""}, "is for commit unknown"),
+        ({"changed": True}, "uncommitted changes"),
+        ({"whole": False}, "covers only some of the tests"),
         ({"outcome": "failed"}, "tests: failed"),
         ({"parts": {"unit": "passed", "integration": "failed"}}, "integration"),
         ({"parts": {}}, "tests: passed"),
-        ({"parts": None}, "cannot be read as a result"),
+        ({"parts": None}, "is not a test result"),
     ],
 )
 def test_only_a_result_of_just_this_version_counts(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -169,9 +169,9 @@ def test_only_a_result_of_just_this_version_counts(tmp_path: Path, change: dict[
 
 
 def test_no_result_is_none(tmp_path: Path) -> None:
-    assert "there is no" in untested(tmp_path / "none.json", Release("2.0", COMMIT))[0]
+    assert "does not exist" in untested(tmp_path / "none.json", Release("2.0", COMMIT))[0]
     (tmp_path / "result.json").write_text("passed")
-    assert "cannot be read" in untested(tmp_path / "result.json", Release("2.0", COMMIT))[0]
+    assert "is not a test result" in untested(tmp_path / "result.json", Release("2.0", COMMIT))[0]
 
 
 def test_a_rollout_begins_only_where_all_is_as_the_manifest_says(tmp_path: Path) -> None:
@@ -186,13 +186,13 @@ def test_a_rollout_begins_only_where_all_is_as_the_manifest_says(tmp_path: Path)
 
     assert refused() == ""
     made["production"].problems = ["proxy-1 is down"]
-    assert refused() == "production is not well: proxy-1 is down"
+    assert refused() == "production is unhealthy: proxy-1 is down"
     made["production"].problems = []
     made["production"].running["proxy-1"] = plan.release("production", plan.steps[-1])
-    assert "production: proxy-1 runs version 2.0, and `before` says 1.0" in refused()
+    assert "production: proxy-1 runs version 2.0; `before` has 1.0" in refused()
     made["production"].running["proxy-1"] = plan.before("staging")
-    assert "production: proxy-1 runs another cluster.yaml than `before` says" in refused()
+    assert "production: proxy-1 runs a different cluster.yaml than `before`" in refused()
     made["production"].running["proxy-1"] = plan.before("production")
     made["test"].given = {"1.0": {"unreleased": True}}
-    assert "unreleased is True in test and not there in staging" in refused()
+    assert "unreleased is True in test and missing in staging" in refused()
     write_clusters(tmp_path)

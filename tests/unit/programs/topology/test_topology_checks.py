@@ -71,5 +71,5 @@ def test_a_target_may_be_on_the_server_and_in_a_project_that_the_file_does_not_s
     live = LiveTopology(topics={"projects/p/topics/there": pubsub.Topic(name="projects/p/topics/there")})
     check(wanted_of(text % "there"), live)
     check(wanted_of(text % "projects/other/topics/unknown"), live)
-    with pytest.raises(InvalidArgument, match="there is no topic projects/p/topics/missing"):
+    with pytest.raises(InvalidArgument, match="topic projects/p/topics/missing does not exist"):
         check(wanted_of(text % "missing"), live)

@@ -91,7 +91,7 @@ def test_sections_of_projects_stand_beside_each_other() -> None:
     ("text", "place", "words"),
     [
         ("[]", "the file", "a mapping"),
-        ("topic: {}", "topic", "there are grants, project, projects, queues"),
+        ("topic: {}", "topic", "choose from grants, project, projects, queues"),
         ("topics: {abc: {retention: 1d}}", "topics.abc.retention", "message_retention_duration"),
         ("topics: {abc: {default_ttl: soon}}", "topics.abc.default_ttl", "is not a duration"),
         ("topics: {abc: {labels: 5}}", "topics.abc.labels", ""),
@@ -99,9 +99,9 @@ def test_sections_of_projects_stand_beside_each_other() -> None:
         ("topics: {a: {}}", "topics.a", "Invalid"),
         ("topics: {abc: {records_topic: a}}", "topics.abc.records_topic", "Invalid"),
         ("subscriptions: {sub: {topic: ''}}", "subscriptions.sub.topic", "Invalid"),
-        ("topics: {abc: {queue: true}}", "topics.abc.queue", "no such key"),
-        ("subscriptions: {sub: {}}", "subscriptions.sub.topic", "say which topic"),
-        ("subscriptions: {sub: {topic: abc, state: ACTIVE}}", "subscriptions.sub.state", "no such key"),
+        ("topics: {abc: {queue: true}}", "topics.abc.queue", "unknown key"),
+        ("subscriptions: {sub: {}}", "subscriptions.sub.topic", "set the topic"),
+        ("subscriptions: {sub: {topic: abc, state: ACTIVE}}", "subscriptions.sub.state", "unknown key"),
         (
             "subscriptions: {sub: {topic: abc, retry_policy: {pause: 1s}}}",
             "subscriptions.sub.retry_policy.pause",
@@ -111,13 +111,13 @@ def test_sections_of_projects_stand_beside_each_other() -> None:
         (
             "subscriptions: {sub: {topic: abc, rules: {x: {filter: a, correlation: {}}}}}",
             "subscriptions.sub.rules.x",
-            "ei",
+            "exactly one",
         ),
-        ("queues: {jobs: {filter: x}}", "queues.jobs.filter", "gets everything"),
-        ("queues: {jobs: {}}\ntopics: {jobs: {}}", "queues.jobs", "stands at topics.jobs"),
+        ("queues: {jobs: {filter: x}}", "queues.jobs.filter", "receives every message"),
+        ("queues: {jobs: {}}\ntopics: {jobs: {}}", "queues.jobs", "already defined at topics.jobs"),
         ("grants: {orders: {}}", "grants.orders", "topics/NAME"),
         ("grants: {project: {r: user}}", "grants.project.r", "a list of members"),
-        ("projects: {one: {project: x}}", "projects.one.project", "no such key"),
+        ("projects: {one: {project: x}}", "projects.one.project", "unknown key"),
     ],
 )
 def test_mistakes_are_named_by_their_place(text: str, place: str, words: str) -> None:
@@ -128,7 +128,7 @@ def test_mistakes_are_named_by_their_place(text: str, place: str, words: str) ->
 
 
 def test_without_a_project_short_names_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="say which project"):
+    with pytest.raises(InvalidArgument, match="set `project`"):
         parsed("topics: {abc: {}}", None)
 
 

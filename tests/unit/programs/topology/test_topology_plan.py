@@ -268,10 +268,10 @@ def test_what_the_file_does_not_say_stays() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("subscriptions: {sub: {topic: other}}", "subscriptions.sub.topic: its topic is for good"),
-        ("subscriptions: {sub: {topic: abc, filter: 'attributes:x'}}", "its filter is for good, and is not set"),
+        ("subscriptions: {sub: {topic: other}}", "subscriptions.sub.topic: its topic cannot be changed"),
+        ("subscriptions: {sub: {topic: abc, filter: 'attributes:x'}}", "its filter cannot be changed; it is not set"),
         ("topics: {jobs: {}}", "topics.jobs: projects/p/topics/jobs is a queue"),
-        ("queues: {abc: {}}", "queues.abc: projects/p/topics/abc is a topic, and no queue"),
+        ("queues: {abc: {}}", "queues.abc: projects/p/topics/abc is a topic, not a queue"),
     ],
 )
 def test_what_is_for_good_is_refused(change: str, words: str) -> None:

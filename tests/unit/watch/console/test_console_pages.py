@@ -348,8 +348,8 @@ async def test_payloads_are_decoded_by_their_schema(served: Served) -> None:
     status, body = await decode(asked(good, bad))
     assert status == 200
     assert json.loads(body["payloads"][0]["json"]) == {"id": 7, "raw": base64.b64encode(b"\xff\x00").decode()}
-    assert "does not fit" in body["payloads"][1]["error"]
-    assert (await decode(asked(good, payloads=["%%"])))[1]["payloads"][0]["error"] == "It is no base64."
+    assert "does not match" in body["payloads"][1]["error"]
+    assert (await decode(asked(good, payloads=["%%"])))[1]["payloads"][0]["error"] == "It is not base64."
     assert (await decode(asked(good, revision="ffffffff")))[0] == 404
     assert (await decode(asked(good, schema="projects/q/schemas/other")))[0] == 403
     for wrong in (b"{", b"[]", asked(good, payloads=[1]), asked(good, schema=1), asked(*[good] * 101)):

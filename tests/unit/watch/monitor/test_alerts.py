@@ -88,7 +88,7 @@ def test_a_week_on_call_has_no_gap_and_every_page_reaches_somebody_within_five_m
 def test_a_schedule_with_a_gap_is_refused_with_its_first_moment() -> None:
     broken = SUN.replace('"08:00-18:00"', '"10:00-17:00"')
     settings = parse_monitor(yaml.safe_load(broken))
-    with pytest.raises(InvalidArgument, match="nobody is on call on"):
+    with pytest.raises(InvalidArgument, match="no one is on call on"):
         settings.schedule(BEGIN_S)
 
 

@@ -29,7 +29,7 @@ def test_what_is_shipped_fits_the_schema_and_has_one_for_each_indicator() -> Non
     assert [one.sli.name for one in found] == [one.name for one in SLIS]
     (create,) = [one for one in found if one.name == "create-subscription-time"]
     assert create.threshold == 5.0
-    assert create.in_words == "99 % within 5 s over 30 days"
+    assert create.in_words == "99% within 5 s over 30 days"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_is_shipped_fits_the_schema_and_has_one_for_each_indicator() -> Non
         ("kind: SLO", "kind: Service", "kind"),
         ("target: 0.999", "target: 1.5", "target"),
         ("indicatorRef: publish-success", "indicatorRef: nothing", "indicatorRef"),
-        ("value: 0.25", "value: 0.4", "near are 0.25 and 0.5"),
+        ("value: 0.25", "value: 0.4", "nearby bounds are 0.25 and 0.5"),
         ("duration: 30d", "duration: 60d", "timeWindow"),
         ("isRolling: true", "isRolling: false", "isRolling"),
         ("budgetingMethod: Timeslices", "budgetingMethod: Occurrences", "budgetingMethod"),

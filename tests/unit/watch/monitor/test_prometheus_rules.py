@@ -57,7 +57,7 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
         {
             "exp_labels": {"severity": "page", "slo": "publish-success"},
             "exp_annotations": {
-                "summary": "Publish success: the error budget of 99.9 % over 30 days is spent too fast.",
+                "summary": "Publish success: the error budget of 99.9% over 30 days burns too fast.",
                 "runbook_url": f"{RUNBOOKS}#errorbudgetburnsfast",
             },
         }
@@ -99,7 +99,8 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
                         {
                             "exp_labels": {"severity": "page", "process": "n", "chain": "0", "disk": "/d1"},
                             "exp_annotations": {
-                                "summary": "Disk /d1 of chain 0 was given up: it erred or hung; its server is there.",
+                                "summary": "Disk /d1 of chain 0 failed: it returned errors or hung. "
+                                "Its server still runs.",
                                 "runbook_url": f"{RUNBOOKS}#diskdead",
                             },
                         }
@@ -112,7 +113,7 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
                         {
                             "exp_labels": {"severity": "page", "process": "n", "job": "syncpoint"},
                             "exp_annotations": {
-                                "summary": "Process n does not answer for its metrics.",
+                                "summary": "Process n does not answer requests for its metrics.",
                                 "runbook_url": f"{RUNBOOKS}#processunanswered",
                             },
                         }
@@ -138,7 +139,7 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
                         {
                             "exp_labels": {"severity": "page", "endpoint": "e"},
                             "exp_annotations": {
-                                "summary": "Probers have not found e as expected for a minute and a half.",
+                                "summary": "Probes of e have failed for 90 s.",
                                 "runbook_url": f"{RUNBOOKS}#proberunexpected",
                             },
                         }
@@ -288,10 +289,10 @@ def test_promtool_reads_every_expression_of_the_dashboards(tmp_path: Path) -> No
     assert f"{len(found)} rules found" in promtool("check", "rules", path)
 
 
-def test_the_same_panel_is_regrouped_by_topic_region_and_task() -> None:
+def test_the_same_panel_is_regrouped_by_topic_region_and_process() -> None:
     content = dashboards(tuple(shipped()))["syncpoint-publishing"]
     by_title = {panel["title"]: panel["targets"][0]["expr"] for panel in content["panels"]}
     rate = "(rate(syncpoint_topic_messages_total[$__rate_interval]))"
     assert by_title["Messages published"] == f"sum {rate}"
-    for title, label in (("topic", "topic"), ("region", "region"), ("task", "process")):
+    for title, label in (("topic", "topic"), ("region", "region"), ("process", "process")):
         assert by_title[f"Messages published, by {title}"] == f"sum by ({label}) {rate}"

@@ -66,7 +66,7 @@ def read(task: Task, federation: Federation) -> ActivePassive:
     """The task's keys. Raises `InvalidArgument`."""
     keys, place = task.keys, task.place
     if keys["primary"] == keys["secondary"]:
-        raise InvalidArgument(f"{place}.secondary", "this is the primary; name another cluster")
+        raise InvalidArgument(f"{place}.secondary", "must be a cluster other than the primary")
     return ActivePassive(
         task.name,
         federation.cluster(keys["primary"], f"{place}.primary"),
@@ -96,7 +96,7 @@ PATTERN = Pattern(
         "topics": {"$ref": "#/$defs/patterns"},
         "failover": {
             "$ref": "#/$defs/duration",
-            "description": "How long a failover may take; copies live twice that.",
+            "description": "Maximum duration of a failover; copies are kept twice as long.",
         },
     },
     ("primary", "secondary", "project", "failover"),

@@ -1,6 +1,6 @@
 """validate, reduce, enrich, route: one way, as `replicate`, and something is done to each message.
 
-The four have the same keys and differ in what they require, so a task that enriches may validate first and route behind
+The four have the same keys and differ in what they require, so a task that enriches may validate first and route after
 it. Whatever the order in the file, a message is validated, then enriched, then reduced, then routed.
 """
 
@@ -21,9 +21,9 @@ from syncpoint.programs.federation.steps.references import Reference
 from syncpoint.programs.federation.steps.routing import RouteByCondition
 from syncpoint.programs.federation.steps.step import DROP, FrameStep, StepChain
 
-_TOPIC = {"type": "string", "description": "A full name, of a topic of the target."}
+_TOPIC = {"type": "string", "description": "Full name of a topic at the target."}
 INVALID: dict[str, Any] = {
-    "description": "Where a message goes that a step refuses: nowhere, or to a topic of the target.",
+    "description": "Destination of messages that a step refuses: `drop`, or a topic at the target.",
     "oneOf": [
         {"const": DROP},
         {"type": "object", "required": ["topic"], "additionalProperties": False, "properties": {"topic": _TOPIC}},
@@ -43,7 +43,7 @@ STEP_KEYS: dict[str, Any] = {
             "properties": {"when": {"type": "string", "minLength": 1}, "topic": _TOPIC},
         },
     },
-    "otherwise": {**INVALID, "description": "Where a message goes for which no condition is true."},
+    "otherwise": {**INVALID, "description": "Destination of messages that match no condition."},
     "invalid": INVALID,
 }
 _KEYS: dict[str, Any] = {**replicate.PATTERN.keys, **STEP_KEYS}
@@ -55,7 +55,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     PATTERNS[task.pattern].check(task)
     steps = steps_of(task, federation)
     if not steps:
-        raise InvalidArgument(task.place, f"{task.pattern} has nothing to do; give one of {', '.join(_REFUSING)}")
+        raise InvalidArgument(task.place, f"{task.pattern} needs at least one of {', '.join(_REFUSING)}")
     (link,) = replicate.links_of(task, federation)
     return [replace(link, steps=steps)]
 
@@ -66,7 +66,7 @@ def steps_of(task: Task, federation: Federation) -> StepChain:
     if refusing and "invalid" not in task.keys:
         raise InvalidArgument(
             f"{task.place}.invalid",
-            f"say what becomes of messages that `{refusing[0]}` refuses: `drop`, or `{{topic: projects/P/topics/T}}`",
+            f"required for messages that `{refusing[0]}` refuses: `drop`, or `{{topic: projects/P/topics/T}}`",
         )
     steps = [*_validation(task, federation), *_enrichment(task, federation), *_reduction(task), *_routes(task)]
     return StepChain(tuple(steps), topic_of(task.keys.get("invalid", DROP), f"{task.place}.invalid"))
@@ -84,11 +84,11 @@ def _enrichment(task: Task, federation: Federation) -> list[FrameStep]:
     for number, keys in enumerate(task.keys.get("lookups", ())):
         for name in keys["take"].values():
             if name in taken:
-                raise InvalidArgument(f"{task.place}.lookups.{number}.take", f"the field {name} has come already")
+                raise InvalidArgument(f"{task.place}.lookups.{number}.take", f"the field {name} appears twice")
             taken.add(name)
         for name in (*keys["take"].values(), *keys.get("match", {}).values()):
             if "'" in name and '"' in name:
-                raise InvalidArgument(f"{task.place}.lookups.{number}", f"Spark cannot name a field {name}")
+                raise InvalidArgument(f"{task.place}.lookups.{number}", f"Spark does not support the field name {name}")
         path = federation.base / keys["table"]
         if not path.exists():
             raise InvalidArgument(f"{task.place}.lookups.{number}.table", f"there is no {path}")
@@ -108,7 +108,7 @@ def _reduction(task: Task) -> list[FrameStep]:
 def _routes(task: Task) -> list[FrameStep]:
     if "routes" not in task.keys:
         if "otherwise" in task.keys:
-            raise InvalidArgument(f"{task.place}.otherwise", "there are no `routes`")
+            raise InvalidArgument(f"{task.place}.otherwise", "`routes` must not be empty")
         return []
     routes = tuple(
         (one["when"], topic_of(one, f"{task.place}.routes.{number}")) for number, one in enumerate(task.keys["routes"])

@@ -1,7 +1,7 @@
 """consolidate: the topics of several regions become one of a central cluster; each region's messages are evaluated
 first.
 
-A link for each region, with the region's name in an attribute. What the task says of messages (`where`, `select`,
+A link for each region, with the region's name in an attribute. The keys of the task about messages (`where`, `select`,
 `python`) is done for each region by itself, by the region's own flow.
 """
 
@@ -36,7 +36,11 @@ _KEYS: dict[str, Any] = {
         "additionalProperties": False,
         "properties": {"cluster": {"$ref": "#/$defs/name"}, "topic": {"type": "string"}},
     },
-    "attribute": {"type": "string", "minLength": 1, "description": "Holds the name of the region; default region."},
+    "attribute": {
+        "type": "string",
+        "minLength": 1,
+        "description": "Attribute for the name of the region; default region.",
+    },
 }
 
 
@@ -47,7 +51,9 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     found = []
     for cluster in task.keys["from"]["clusters"]:
         if cluster == task.keys["to"]["cluster"] and task.keys["from"]["topic"] == task.keys["to"]["topic"]:
-            raise InvalidArgument(f"{task.place}.to.topic", f"{cluster} has this topic as a region; name another one")
+            raise InvalidArgument(
+                f"{task.place}.to.topic", f"{cluster} has this topic as a region; choose another topic"
+            )
         keys = {**task.keys, "from": {"cluster": cluster, "topic": task.keys["from"]["topic"]}}
         (link,) = replicate.links_of(replace(task, keys=keys), federation)
         steps = StepChain((Label(attribute, cluster),))

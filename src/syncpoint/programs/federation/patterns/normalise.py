@@ -20,12 +20,12 @@ from syncpoint.programs.federation.steps.step import StepChain
 from syncpoint.programs.federation.steps.validating import AVRO, PROTOBUF, SchemaText, read_schema
 
 _FORMAT = {"enum": ["csv", "json", AVRO, PROTOBUF]}
-_FILE = {"type": "string", "description": "A definition in Avro or Protocol Buffers."}
+_FILE = {"type": "string", "description": "Avro or Protocol Buffers definition."}
 _KEYRING = {"$ref": "#/$defs/secret"}
 _KEYS: dict[str, Any] = {
     **replicate.PATTERN.keys,
-    "schema": {**_FILE, "description": "An Avro record of plain fields: what every message becomes."},
-    "by": {"type": "string", "minLength": 1, "description": "The attribute that names a message's input."},
+    "schema": {**_FILE, "description": "Avro record of plain fields that every message is converted to."},
+    "by": {"type": "string", "minLength": 1, "description": "Attribute with the name of a message's input."},
     "inputs": {
         "type": "object",
         "minProperties": 1,
@@ -66,7 +66,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     place, keys = task.place, task.keys
     if len(keys["inputs"]) > 1 and "by" not in keys:
         raise InvalidArgument(
-            f"{place}.by", "there are several inputs; name the attribute that says which a message is"
+            f"{place}.by", "required with several inputs: the attribute that names the input of a message"
         )
     schema = _text(federation.base, keys["schema"], f"{place}.schema")
     inputs = tuple(
@@ -94,7 +94,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
 def _input(keys: Mapping[str, Any], base: Path, place: str) -> InputFormat:
     kind = keys["format"]
     if kind == "csv" and "columns" not in keys:
-        raise InvalidArgument(f"{place}.columns", "say which columns a line has")
+        raise InvalidArgument(f"{place}.columns", "list the columns of a line")
     definition = _definition(kind, keys, base, place) if kind in (AVRO, PROTOBUF) else None
     fields = tuple(keys.get("fields", {}).items())
     return InputFormat(kind, fields, tuple(keys.get("columns", ())), keys.get("delimiter", ","), definition)
@@ -102,7 +102,7 @@ def _input(keys: Mapping[str, Any], base: Path, place: str) -> InputFormat:
 
 def _definition(kind: str, keys: Mapping[str, Any], base: Path, place: str) -> SchemaText:
     if "file" not in keys:
-        raise InvalidArgument(f"{place}.file", f"name the definition of {kind}")
+        raise InvalidArgument(f"{place}.file", f"set the {kind} definition")
     given = {"type": kind, "file": keys["file"]} | ({"message": keys["message"]} if "message" in keys else {})
     return read_schema(given, base, place)
 

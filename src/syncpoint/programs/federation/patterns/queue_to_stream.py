@@ -33,7 +33,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     place = task.place
     target = federation.stream(task.keys["to"]["stream"], f"{place}.to.stream")
     if not isinstance(target.stream, KafkaStream):
-        raise InvalidArgument(f"{place}.to.stream", f"{target.name} is a folder of files; only Kafka can be written")
+        raise InvalidArgument(f"{place}.to.stream", f"{target.name} is a folder of files; the target must be Kafka")
     project, short = split_topic(task.keys["from"]["topic"], f"{place}.from.topic")
     return [
         FederationLink(

@@ -1,6 +1,6 @@
 """All patterns by name, and the links that the tasks of a federation come to.
 
-To add one: a module here with a `Pattern`, and its place in PATTERNS. Everything behind it, reading, changing and
+To add one: a module here with a `Pattern`, and its place in PATTERNS. Everything else, reading, changing and
 writing, is the same for all.
 """
 
@@ -44,7 +44,7 @@ def links_of(federation: Federation) -> list[FederationLink]:
         pattern = PATTERNS.get(task.pattern)
         if pattern is None:
             close = get_close_matches(task.pattern, PATTERNS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(PATTERNS)}"
-            raise InvalidArgument(f"{task.place}.pattern", f"there is no pattern {task.pattern!r}; {hint}")
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(PATTERNS)}"
+            raise InvalidArgument(f"{task.place}.pattern", f"unknown pattern {task.pattern!r}; {hint}")
         found += pattern.links(task, federation)
     return found

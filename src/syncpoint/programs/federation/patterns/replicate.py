@@ -29,7 +29,7 @@ _TO = {
     "additionalProperties": False,
     "properties": {
         "cluster": {"$ref": "#/$defs/name"},
-        "topic": {"type": "string", "description": "A full name; {topic} stands for the id at the source."},
+        "topic": {"type": "string", "description": "Full name; {topic} is replaced by the id at the source."},
         "project": {"type": "string"},
     },
 }
@@ -64,16 +64,16 @@ def links_of(task: Task, federation: Federation) -> list[FederationLink]:
     )
     same_server = made.source.endpoint == made.target.endpoint
     if same_server and made.source_project == made.target_project and made.rename == "{topic}":
-        raise InvalidArgument(f"{place}.to", "this is where the messages come from; name another cluster or topic")
+        raise InvalidArgument(f"{place}.to", "must differ from the source; choose another cluster or topic")
     if "{topic}" not in made.rename and (len(topics) > 1 or any(mark in topics[0] for mark in "*?[")):
-        raise InvalidArgument(f"{place}.to.topic", "several topics would become one; put {topic} into the name")
+        raise InvalidArgument(f"{place}.to.topic", "several topics would be merged into one; use {topic} in the name")
     return [made]
 
 
 def _read_from(keys: Mapping[str, Any], place: str) -> tuple[str, tuple[str, ...]]:
     if "topic" in keys:
         if "topics" in keys:
-            raise InvalidArgument(place, "give `topic`, or `project` and `topics`")
+            raise InvalidArgument(place, "set `topic`, or `project` and `topics`")
         project, short = split_topic(keys["topic"], f"{place}.topic")
         return project, (short,)
     return keys["project"], tuple(keys.get("topics", ["*"]))
@@ -88,9 +88,9 @@ def check_topic(name: str, place: str, example: str = "") -> None:
     except InvalidArgument:
         full = "projects/PROJECT/topics/"
         if "/" not in name:
-            why = f"a full name is needed, {full}{name or 'NAME'}"
-            raise InvalidArgument(place, f"{name!r} is no topic's name: {why}") from None
-        raise InvalidArgument(place, f"{name!r} is no topic's name. {NAME_RULE}; in full: {full}NAME.") from None
+            why = f"must be a full name, such as {full}{name or 'NAME'}"
+            raise InvalidArgument(place, f"{name!r} is not a topic name: {why}") from None
+        raise InvalidArgument(place, f"{name!r} is not a topic name. {NAME_RULE}; in full: {full}NAME.") from None
 
 
 def split_topic(name: str, place: str) -> tuple[str, str]:

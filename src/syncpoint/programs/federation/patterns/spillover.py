@@ -3,7 +3,7 @@
 Both have consumers. A dead letter of either becomes a message of the other's queue, with the attribute `replicated`.
 One that has it already has failed at both, and goes to the auxiliary topic of the cluster that it is copied to: the
 one at which it was published. So nothing goes to and fro, though links return what came through their target: a letter
-says the same of its way as the copy that it was made of.
+has the same path recorded as the copy it was made of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from syncpoint.programs.federation.steps.routing import RouteByCondition
 from syncpoint.programs.federation.steps.step import StepChain
 
 DEAD_LETTERS, AUXILIARY = "{queue}-dead", "{queue}-auxiliary"
-_TEMPLATE = {"type": "string", "pattern": r"\{queue\}", "description": "A topic's id; {queue} stands for the queue's."}
+_TEMPLATE = {
+    "type": "string",
+    "pattern": r"\{queue\}",
+    "description": "Topic id; {queue} is replaced by the id of the queue.",
+}
 
 
 def links(task: Task, federation: Federation) -> list[FederationLink]:
@@ -33,7 +37,9 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
             for key, otherwise in (("dead_letters", DEAD_LETTERS), ("auxiliary", AUXILIARY))
         )
         if len({queue, dead, auxiliary}) < 3:
-            raise InvalidArgument(f"{task.place}.auxiliary", "queue, dead letters and auxiliary topic are not the same")
+            raise InvalidArgument(
+                f"{task.place}.auxiliary", "the queue, its dead-letter topic and the auxiliary topic must differ"
+            )
         failed_at_both = RouteByCondition(
             ((f"attributes['{REPLICATED}'] IS NOT NULL", f"projects/{task.keys['project']}/topics/{auxiliary}"),),
             otherwise="",
@@ -63,7 +69,7 @@ def _topic_id(task: Task, key: str, template: str, queue: str) -> str:
     try:
         parse_topic(f"projects/{task.keys['project']}/topics/{short}")
     except InvalidArgument:
-        raise InvalidArgument(f"{task.place}.{key}", f"{short!r} is no topic's id. {NAME_RULE}.") from None
+        raise InvalidArgument(f"{task.place}.{key}", f"{short!r} is not a topic id. {NAME_RULE}.") from None
     return short
 
 
@@ -83,7 +89,7 @@ PATTERN = Pattern(
             "minItems": 1,
             "uniqueItems": True,
             "items": {"type": "string"},
-            "description": "Ids of queues that both clusters have.",
+            "description": "Ids of queues that exist in both clusters.",
         },
         "dead_letters": _TEMPLATE,
         "auxiliary": _TEMPLATE,

@@ -15,7 +15,7 @@ from syncpoint.programs.federation.patterns.replicate import split_topic
 from syncpoint.programs.federation.spec import Federation, Task
 from syncpoint.programs.federation.streams.stream_ends import FileStream
 
-KAFKA_TOPIC = {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$", "description": "The name of a topic of Kafka."}
+KAFKA_TOPIC = {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$", "description": "Name of a Kafka topic."}
 FILES = "files"
 """What stands for the topic in the name of a flow that reads a folder."""
 TOPIC_OF_CLUSTER: dict[str, Any] = {
@@ -24,7 +24,7 @@ TOPIC_OF_CLUSTER: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "cluster": {"$ref": "#/$defs/name"},
-        "topic": {"type": "string", "description": "A full name."},
+        "topic": {"type": "string", "description": "Full name of a topic."},
     },
 }
 _KEYS: dict[str, Any] = {
@@ -56,15 +56,18 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     if isinstance(source.stream, FileStream):
         for name in ("topic", "partitions"):
             if name in keys:
-                raise InvalidArgument(f"{place}.from.{name}", f"{source.name} is a folder of files, which has none")
+                raise InvalidArgument(
+                    f"{place}.from.{name}", f"{source.name} is a folder of files, which has no topics"
+                )
         if task.change.start != "earliest":
-            raise InvalidArgument(f"{place}.start", "of a folder all files are read; put new ones into a new folder")
+            raise InvalidArgument(f"{place}.start", "a folder is always read whole; put new files into a new folder")
     elif "topic" not in keys:
-        raise InvalidArgument(f"{place}.from.topic", f"say which topic of {source.name} is read")
+        raise InvalidArgument(f"{place}.from.topic", f"set the topic of {source.name} to read")
     project, short = split_topic(task.keys["to"]["topic"], f"{place}.to.topic")
     if "{topic}" in short:
         raise InvalidArgument(
-            f"{place}.to.topic", "name the topic itself; what is read may have a name that none can have"
+            f"{place}.to.topic",
+            "must be a name without a placeholder, since the source name may not be a valid topic name",
         )
     return [
         FederationLink(

@@ -2,7 +2,7 @@
 
 Place: a step; a broadcast join of Spark with each table, so the order of rows stays. Promise: a message is written
 once, whatever the table holds. One whose key is in no table goes on as it is, or is refused. Fields are put
-behind those that are there, whose bytes stay as they are, unless one of the same name is there.
+after existing ones, whose bytes stay as they are, unless one of the same name is there.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ KEYS: dict[str, Any] = {
         "anyOf": [{"required": ["match"]}, {"required": ["match_attributes"]}],
         "additionalProperties": False,
         "properties": {
-            "table": {"type": "string", "description": "A folder, or a file."},
+            "table": {"type": "string", "description": "Folder or file of the table."},
             "format": {"enum": sorted(READING)},
-            "match": {**_COLUMNS, "description": "Column of the table: field of the data."},
-            "match_attributes": {**_COLUMNS, "description": "Column of the table: attribute."},
-            "take": {**_COLUMNS, "description": "Column of the table: the new field."},
+            "match": {**_COLUMNS, "description": "Match: table column to field of the data."},
+            "match_attributes": {**_COLUMNS, "description": "Match: table column to attribute."},
+            "take": {**_COLUMNS, "description": "Added: table column to new field."},
             "types": {
                 "type": "object",
                 "additionalProperties": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ ]*([(][0-9, ]+[)])?$"},
-                "description": "Column of the table: its type in Spark SQL. Columns of CSV are text otherwise.",
+                "description": "Types: table column to Spark SQL type. CSV columns are text by default.",
             },
             "refresh": {"$ref": "#/$defs/duration"},
             "missing": {"enum": ["keep", "refuse"]},
@@ -115,7 +115,7 @@ class Enrich:
             on = [expr(f"lookup{number}_k{i} = {key}") for i, key in enumerate(keys)]
             frame = frame.join(broadcast(table), on, "left")
             if lookup.refuse_missing:
-                reason = f"{lookup.reference.path.name} has no row for its key"
+                reason = f"{lookup.reference.path.name} has no row for the key of this message"
                 frame = refuse(frame, REFUSED, when(col(f"lookup{number}_found").isNull(), lit(reason)))
             for i, name in enumerate(lookup.take.values()):
                 added[name] = f"CAST(lookup{number}_v{i} AS VARIANT)"

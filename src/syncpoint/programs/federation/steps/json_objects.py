@@ -1,8 +1,8 @@
 """Data that are an object in JSON, as columns that Spark can change: a map from field names to variants, or, where
-fields are only added, text behind the last one.
+fields are only added, text after the last one.
 
 Place: under the steps that omit and add fields; it is all Spark's own code, no Python runs per message. What Spark
-cannot compile (`from_json`, functions with lambdas) has each row copied before and behind it: `with_extensible`,
+cannot compile (`from_json`, functions with lambdas) has each row copied before and after it: `with_extensible`,
 `extended` and `replaced` have none of it.
 Promise: fields that nobody names keep their value and their type. In a map numbers are written anew: 1e3 becomes
 1000.0, and 2.50 becomes 2.5. Data with a field that is there twice are no object.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OBJECT, EXTENSIBLE = "data_object", "data_extensible"
 _TRIMMED, _OPENED, _PARSED, _WHOLE = "data_trimmed", "data_opened", "data_parsed", "data_whole"
 _MARK = f"the data end here: {secrets.token_hex(8)}"  # no data have it
-NO_OBJECT = "the data are no object in JSON, or have a field twice"
+NO_OBJECT = "the data is not a JSON object, or has a duplicate field"
 
 
 def with_object(frame: DataFrame) -> DataFrame:
@@ -44,7 +44,7 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
 
     looked = JSON_END in frame.columns
     plain, end = (f"{JSON_END} IS NOT NULL", JSON_END) if looked else ("false", "0")
-    # The new fields are tried behind the last one, before a new bracket, and the last of them is a mark: with them,
+    # The new fields are tried after the last one, before a new bracket, and the last of them is a mark: with them,
     # what is no object, or has one of them already, cannot be read as JSON, or is read without the mark.
     *others, last = (json.dumps(name, ensure_ascii=False) for name in new)
     ends = literal("".join(f',{name}:""' for name in others) + f',{last}:"{_MARK}"}}')
@@ -81,7 +81,7 @@ def members(values: Mapping[str, str]) -> str:
 
 
 def extended(more: str) -> str:
-    """An expression for data that are EXTENSIBLE, with a text of `members` behind their last field."""
+    """An expression for data that are EXTENSIBLE, with a text of `members` after their last field."""
     return f"concat({_OPENED}, CAST({more} || '}}' AS BINARY))"
 
 
@@ -94,7 +94,7 @@ def replaced(values: Mapping[str, str]) -> str:
 
 
 def _trimmed() -> str:
-    """Data without blanks behind them, as bytes: characters would have to be counted."""
+    """Data without trailing blanks, as bytes: characters would have to be counted."""
     blanks = "rtrim(CAST(data AS STRING))"  # of all four kinds it takes much longer, and few data need it
     ends = f"substring(CAST({blanks} AS BINARY), -1, 1) IN (X'09', X'0A', X'0D')"
     every = f"rtrim(CAST(X'09200A0D' AS STRING), {blanks})"
@@ -106,12 +106,12 @@ def _parsed(data: str) -> str:
 
 
 def _whole() -> str:
-    """Data in front of a mark, as an array: what goes on behind its end cannot be read, or not up to the mark."""
+    """Data in front of a mark, as an array: data beyond its end cannot be read, or not up to the mark."""
     return _parsed(f"concat(CAST('[' AS BINARY), data, CAST(',\"{_MARK}\"]' AS BINARY))")
 
 
 def _if_whole(made: str) -> str:
-    """An expression for data of which nothing is behind the end. Where there is nothing to look at, it ends at once:
+    """An expression for data with nothing after the end. Where there is nothing to look at, it ends at once:
     AND would go on to look through all of the data, since NULL AND FALSE is FALSE.
     """
     ended = f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}'"

@@ -1,6 +1,6 @@
 """Labels: an attribute with the same value on every message of a flow, such as the region that it comes from.
 
-Place: a step. Promise: what the message says of itself under this name is replaced. One that has as many
+Place: a step. Promise: the message's own value under this name is replaced. One that has as many
 attributes as a message may have already, none of this name, goes on without it.
 """
 

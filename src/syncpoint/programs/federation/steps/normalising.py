@@ -1,9 +1,9 @@
 """Normalisation: messages of several formats become one, and may be encrypted anew for another audience on the way.
 
-Place: a step, in Spark's Python workers. Promise: a payload that is decrypted here is encrypted again, if the task says
-so, before it leaves the worker: no plaintext comes to Spark's JVM, and so to none of its files. Keys are read where
-they are used and are part of no plan. What is refused goes on as it came, still encrypted, and its reason shows no
-value.
+Place: a step, in Spark's Python workers. Promise: a payload that is decrypted here is encrypted again, if the task
+requires so, before it leaves the worker: no plaintext comes to Spark's JVM, and so to none of its files. Keys are read
+where they are used and are part of no plan. What is refused goes on as it came, still encrypted, and its reason shows
+no value.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Normalise:
     @property
     def summary(self) -> str:
         normal = self.normal
-        said = "decrypted, " if normal.decrypt else ""
-        said += f"{', '.join(dict.fromkeys(one.kind for _, one in normal.inputs))} to {normal.output}"
-        return said + (f", encrypted with {normal.encrypt_key}" if normal.encrypt else "")
+        summary = "decrypted, " if normal.decrypt else ""
+        summary += f"{', '.join(dict.fromkeys(one.kind for _, one in normal.inputs))} to {normal.output}"
+        return summary + (f", encrypted with {normal.encrypt_key}" if normal.encrypt else "")
 
     @property
     def repeatable(self) -> bool:
@@ -104,7 +104,7 @@ def rewriter(normal: Normal) -> Callable[[bytes, dict[str, str]], Rewritten]:
             plain = normal.decrypt.load().decrypt(data, attributes) if normal.decrypt else data
             name = attributes.get(normal.by, "") if normal.by else only
             if name not in decode:
-                raise BadPayload(f"the attribute {normal.by} names none of {', '.join(decode)}")
+                raise BadPayload(f"the attribute {normal.by} does not name one of {', '.join(decode)}")
             read, places = decode[name]
             made = encode(schema.record(read(plain), places))
         except NotOpened as error:
@@ -117,7 +117,7 @@ def rewriter(normal: Normal) -> Callable[[bytes, dict[str, str]], Rewritten]:
             made, named = normal.encrypt.load().encrypt(normal.encrypt_key, made)
             left |= named
         if len(left) > MESSAGE_ATTRIBUTES_MAX:
-            return data, attributes, UNREADABLE, "it has too many attributes for those that are added"
+            return data, attributes, UNREADABLE, "too many attributes to add more"
         return made, left, None, None
 
     return rewrite

@@ -59,9 +59,9 @@ def _csv(data: bytes, given: InputFormat) -> dict[str, str]:
     try:
         rows = list(csv.reader(io.StringIO(data.decode()), delimiter=given.delimiter, strict=True))
     except (UnicodeDecodeError, csv.Error):
-        raise BadPayload("it is not CSV") from None
+        raise BadPayload("not valid CSV") from None
     if len(rows) != 1 or len(rows[0]) != len(given.columns):
-        raise BadPayload(f"it is not one line of {len(given.columns)} values")
+        raise BadPayload(f"not a single line of {len(given.columns)} values")
     return {name: value for name, value in zip(given.columns, rows[0], strict=True) if value}
 
 
@@ -69,7 +69,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise BadPayload("it is not JSON") from None
+        raise BadPayload("not valid JSON") from None
 
 
 def _avro(text: str) -> Callable[[bytes], Any]:
@@ -80,7 +80,7 @@ def _avro(text: str) -> Callable[[bytes], Any]:
         try:
             checker.check_binary(data)
         except Mismatch:
-            raise BadPayload("it does not fit its Avro schema") from None
+            raise BadPayload("does not match its Avro schema") from None
         return fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
 
     return decode
@@ -94,7 +94,7 @@ def _protobuf(definition: SchemaText) -> Callable[[bytes], Any]:
         try:
             checker.check_binary(data)
         except Mismatch:
-            raise BadPayload("it does not fit its Protocol Buffers schema") from None
+            raise BadPayload("does not match its Protocol Buffers schema") from None
         return json_format.MessageToDict(
             known.message.FromString(data),
             preserving_proto_field_name=True,
@@ -113,13 +113,13 @@ class RecordSchema:
         self.definition = avro.parse(text)
         root = self.definition.root
         if not isinstance(root, dict) or root.get("type") != "record":
-            raise InvalidArgument("", "the schema is no record")
+            raise InvalidArgument("", "the schema is not a record")
         self.fields = [_Field.of(one) for one in root["fields"]]
 
     def record(self, value: Any, places: Mapping[str, str]) -> dict[str, Any]:
         """The fields of a decoded value, with the schema's types. Raises `BadPayload`."""
         if not isinstance(value, dict):
-            raise BadPayload("it is no record")
+            raise BadPayload("not a record")
         return {one.name: one.value(_at(value, places.get(one.name, one.name))) for one in self.fields}
 
 
@@ -144,7 +144,7 @@ def encoder(kind: str, schema_text: str, definition: SchemaText | None) -> Calla
         try:
             made = json_format.ParseDict(present, known.message(), descriptor_pool=known.pool)
         except json_format.ParseError:
-            raise BadPayload("it does not fit the output's Protocol Buffers schema") from None
+            raise BadPayload("does not match the Protocol Buffers schema of the output") from None
         encoded: bytes = made.SerializeToString(deterministic=True)
         return encoded
 
@@ -164,7 +164,10 @@ class _Field:
         kinds = given["type"] if isinstance(given["type"], list) else [given["type"]]
         plain = [one["type"] if isinstance(one, dict) else one for one in kinds if one != "null"]
         if len(plain) != 1 or plain[0] not in _PLAIN:
-            raise InvalidArgument("", f"the field {given['name']} must be one of {', '.join(_PLAIN)}, or that or null")
+            raise InvalidArgument(
+                "",
+                f"the field {given['name']} must be of type {', '.join(_PLAIN)}, or its union with null",
+            )
         return cls(given["name"], plain[0], "null" in kinds, given.get("default"), "default" in given)
 
     def value(self, found: Any) -> Any:
@@ -177,7 +180,7 @@ class _Field:
         try:
             return self._typed(found)
         except (ValueError, TypeError, OverflowError):
-            raise BadPayload(f"the field {self.name} is no {self.kind}") from None
+            raise BadPayload(f"the field {self.name} is not of type {self.kind}") from None
 
     def _typed(self, found: Any) -> Any:
         if self.kind == "string":

@@ -4,7 +4,7 @@ Place: under `normalising`, in Spark's Python workers; publishers and subscriber
 Format: the data are a nonce of 12 bytes, then the ciphertext with its tag of 16; the attributes `encryption.key` and
 `encryption.algorithm` name the key, and are authenticated with it. Nonces are random, so a key is good for 2^32
 messages: replace it long before.
-Promise: whatever was altered does not open. What is wrong is said without a byte of key or payload.
+Promise: altered data does not open. Errors contain no byte of key or payload.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Keyring:
         if key is None or algorithm is None:
             raise NotOpened(f"the attribute {ALGORITHM if key else KEY} is missing")
         if key not in self.keys:
-            raise NotOpened("the keyring has no such key")
+            raise NotOpened("the keyring has no key with this id")
         known, cipher = self.keys[key]
         if algorithm != known:
             raise NotOpened(f"the key is for {known}")
         try:
             plaintext: bytes = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], _authenticated(attributes))
         except (InvalidTag, ValueError):
-            raise NotOpened("it was altered, or encrypted with another key of this name") from None
+            raise NotOpened("the data was altered, or encrypted with a different key of this id") from None
         return plaintext
 
 

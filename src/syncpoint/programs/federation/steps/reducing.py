@@ -1,7 +1,7 @@
 """Reduction: fields and attributes are left out of messages.
 
 Place: a step. Promise: a field that is to go is gone, or the message is refused: data that are no object, and a path
-that leads through something that is no object, are not passed as they are.
+that leads through something that is not an object, are not passed as they are.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 REFUSED = "ReductionFailed"
 _NAMES = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
 KEYS: dict[str, Any] = {
-    "omit": {**_NAMES, "description": "Fields of the data to leave out, such as `card` or `customer.card`."},
-    "keep": {**_NAMES, "description": "The only fields of the data to keep, of the outermost object."},
-    "omit_attributes": {**_NAMES, "description": "Attributes to leave out."},
+    "omit": {**_NAMES, "description": "Fields of the data to remove, such as `card` or `customer.card`."},
+    "keep": {**_NAMES, "description": "Top-level fields of the data to keep; all others are removed."},
+    "omit_attributes": {**_NAMES, "description": "Attributes to remove."},
 }
 
 _Tree = dict[str, "_Tree | None"]
@@ -39,10 +39,10 @@ class Reduce:
 
     @property
     def summary(self) -> str:
-        said = [f"omit {', '.join(self.omit)}"] if self.omit else []
-        said += [f"keep only {', '.join(self.keep)}"] if self.keep else []
-        said += [f"omit attributes {', '.join(self.omit_attributes)}"] if self.omit_attributes else []
-        return "; ".join(said)
+        parts = [f"omit {', '.join(self.omit)}"] if self.omit else []
+        parts += [f"keep only {', '.join(self.keep)}"] if self.keep else []
+        parts += [f"omit attributes {', '.join(self.omit_attributes)}"] if self.omit_attributes else []
+        return "; ".join(parts)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Leave out what is named."""
@@ -52,7 +52,9 @@ class Reduce:
             tree = _tree(self.omit)
             frame = with_object(frame)
             wrong = when(col(OBJECT).isNull(), lit(NO_OBJECT))
-            blocked = [f"WHEN {test} THEN {literal(f'{path} is no object')}" for path, test in _blocked(OBJECT, tree)]
+            blocked = [
+                f"WHEN {test} THEN {literal(f'{path} is not an object')}" for path, test in _blocked(OBJECT, tree)
+            ]
             if blocked:
                 wrong = coalesce(wrong, expr(f"CASE {' '.join(blocked)} END"))
             frame = refuse(frame, REFUSED, wrong)
@@ -82,7 +84,7 @@ def _tree(paths: tuple[str, ...]) -> _Tree:
 
 
 def _without(outer: str, tree: _Tree) -> str:
-    """An expression: the map without what the tree says."""
+    """An expression: the map without the entries of the tree."""
     gone = [name for name, inner in tree.items() if inner is None]
     left = f"map_filter({outer}, (k, v) -> k NOT IN ({names(gone)}))" if gone else outer
     deeper = {name: inner for name, inner in tree.items() if inner is not None}
@@ -101,7 +103,7 @@ def _is_object(value: str) -> str:
 
 
 def _blocked(outer: str, tree: _Tree, above: str = "") -> list[tuple[str, str]]:
-    """(path, condition): the path leads through something that is there and is no object."""
+    """(path, condition): the path leads through something that is there and is not an object."""
     found = []
     for name, inner in tree.items():
         if inner is None:

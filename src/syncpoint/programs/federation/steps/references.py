@@ -68,7 +68,7 @@ class ReferenceTables:
 
     def frame(self, reference: Reference) -> DataFrame:
         """The table with one row for each key; its columns are k0, k1 ... as text and v0, v1 ... as read. Raises
-        `FailedPrecondition` when it lacks a column, or has one that is no single value.
+        `FailedPrecondition` when it lacks a column, or has one that is not a scalar.
         """
         with self._lock:
             kept = self._kept.get(reference)
@@ -92,7 +92,9 @@ class ReferenceTables:
                 if signature == kept.signature:
                     continue
                 if not signature:
-                    log.warning("reference table %s: the folder is empty or gone; the last state stays", reference.path)
+                    log.warning(
+                        "reference table %s: the folder is empty or missing; keeping the last state", reference.path
+                    )
                     continue
                 self.spark.catalog.refreshByPath(str(reference.path))
                 kept.signature = signature
@@ -112,7 +114,7 @@ class ReferenceTables:
                     f"the table {reference.path} has no column {name}; it has {', '.join(table.columns)}"
                 )
             if kinds[name].startswith(("struct", "array", "map")):
-                raise FailedPrecondition(f"the column {name} of the table {reference.path} is no single value")
+                raise FailedPrecondition(f"the column {name} of the table {reference.path} is not a scalar")
         table = table.withColumns({name: col(f"`{name}`").try_cast(kind) for name, kind in reference.types})
         keys = [col(f"`{name}`").cast("string").alias(f"k{i}") for i, name in enumerate(reference.keys)]
         values = struct(*(col(f"`{name}`").alias(f"v{i}") for i, name in enumerate(reference.take)))
@@ -124,7 +126,7 @@ class ReferenceTables:
             time.sleep(LOOK_S)
             try:
                 for path in self.look(time.monotonic()):
-                    log.info("reference table %s has changed and is read again", path)
+                    log.info("reference table %s has changed; reading it again", path)
             except Exception:  # a folder that cannot be listed, or Spark is ending: the next look tries again
                 log.exception("reference tables cannot be checked")
 

@@ -1,7 +1,7 @@
-"""Routing: the first condition that is true says to which topic of the target a message goes.
+"""Routing: the first true condition decides which topic of the target a message goes to.
 
-Place: a step, behind all that change data. Promise: a message goes to one topic, in the same epoch as all others, or,
-where the task says so, to none.
+Place: a step, after all that change data. Promise: a message goes to one topic, in the same epoch as all others, or,
+where the task asks for it, to none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RouteByCondition:
     """The step. `routes`: (condition in Spark SQL, full name of a topic); `otherwise`: a topic, DROP, or "" for the
-    flow's own; `place`: of the key, for what is said about conditions that Spark does not take.
+    flow's own; `place`: of the key, for errors about conditions that Spark does not accept.
     """
 
     routes: tuple[tuple[str, str], ...]
@@ -30,10 +30,10 @@ class RouteByCondition:
 
     @property
     def summary(self) -> str:
-        said = [f"to {short_topic(topic)} where {condition}" for condition, topic in self.routes]
+        parts = [f"to {short_topic(topic)} where {condition}" for condition, topic in self.routes]
         if self.otherwise:
-            said.append("else dropped" if self.otherwise == DROP else f"else to {short_topic(self.otherwise)}")
-        return ", ".join(said)
+            parts.append("else dropped" if self.otherwise == DROP else f"else to {short_topic(self.otherwise)}")
+        return ", ".join(parts)
 
     @property
     def topics(self) -> tuple[str, ...]:

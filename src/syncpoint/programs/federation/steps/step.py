@@ -1,6 +1,6 @@
 """What a step of a pattern is, and how a link's steps follow each other.
 
-Place: on Spark, behind `where`, `select` and `python`, in front of the sink.
+Place: on Spark, after `where`, `select` and `python`, in front of the sink.
 Promise: a row stays the row of its offset. A step may change its data, attributes and topic, or refuse it with a
 reason; it neither adds rows nor changes their order. What a step has refused, later steps leave alone, so the letter
 has the data that was refused. Refused rows are dropped, or go to a topic of the target in the same epoch as all others.
@@ -80,7 +80,7 @@ class StepChain:
     @property
     def summary(self) -> str:
         """For the plan."""
-        refused = [f"what is refused to {short_topic(self.refused_to)}"] if self.refused_to != DROP else []
+        refused = [f"refused messages to {short_topic(self.refused_to)}"] if self.refused_to != DROP else []
         return "; ".join([*(step.summary for step in self.steps), *refused])
 
     @property
@@ -140,14 +140,14 @@ def lettered(attributes: Column, reason: Column, detail: Column, source: Column,
     """
     from pyspark.sql.functions import coalesce, create_map, lit, map_concat, map_filter, size, substring, when
 
-    said: Mapping[str, Column] = {
+    about: Mapping[str, Column] = {
         "sys.DeadLetterReason": reason,
         "sys.DeadLetterErrorDescription": substring(coalesce(detail, lit("")), 1, DETAIL_CHARS),
         "sys.DeadLetterSource": source,
         "sys.DeadLetterMessageId": message_id,
     }
-    kept = map_filter(attributes, lambda name, _: ~name.isin(*said))
-    lettered = map_concat(kept, create_map(*(part for name, value in said.items() for part in (lit(name), value))))
+    kept = map_filter(attributes, lambda name, _: ~name.isin(*about))
+    lettered = map_concat(kept, create_map(*(part for name, value in about.items() for part in (lit(name), value))))
     return when(size(lettered) <= MESSAGE_ATTRIBUTES_MAX, lettered).otherwise(attributes)
 
 

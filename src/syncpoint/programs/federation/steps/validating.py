@@ -34,8 +34,11 @@ KEYS: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "type": {"enum": [JSON_SCHEMA, AVRO, PROTOBUF]},
-        "file": {"type": "string", "description": "The definition."},
-        "encoding": {"enum": ["json", "binary"], "description": "Of Avro and Protocol Buffers; default binary."},
+        "file": {"type": "string", "description": "File with the definition."},
+        "encoding": {
+            "enum": ["json", "binary"],
+            "description": "Encoding of Avro and Protocol Buffers data; default binary.",
+        },
         "message": {"type": "string", "description": "(protobuf) Full name of the root message."},
     },
 }
@@ -64,7 +67,7 @@ class Validate:
 
     @property
     def summary(self) -> str:
-        return f"valid by {self.schema.kind} {self.file}"
+        return f"validate with {self.schema.kind} {self.file}"
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Refuse what does not fit."""
@@ -83,7 +86,7 @@ def read_schema(keys: dict[str, Any], base: Path, place: str) -> SchemaText:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{place}.file", f"{keys['file']} cannot be read: {error}") from None
     if kind == JSON_SCHEMA and "encoding" in keys:
-        raise InvalidArgument(f"{place}.encoding", "JSON Schema is for JSON alone")
+        raise InvalidArgument(f"{place}.encoding", "JSON Schema applies only to JSON")
     compiled = b""
     try:
         if kind == PROTOBUF:
@@ -125,18 +128,18 @@ def _json_checker(text: str) -> Callable[[bytes], str | None]:
         kind = jsonschema.validators.validator_for(definition, jsonschema.Draft202012Validator)
         kind.check_schema(definition)
     except (ValueError, jsonschema.SchemaError) as error:
-        raise BadDefinition(f"it is no JSON Schema: {str(error).splitlines()[0]}") from None
+        raise BadDefinition(f"not a JSON Schema: {str(error).splitlines()[0]}") from None
     validator = kind(definition)
 
     def check(data: bytes) -> str | None:
         try:
             value = json.loads(data.decode(), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
-            return f"it is not JSON: {error}"
+            return f"not valid JSON: {error}"
         try:
             worst = jsonschema.exceptions.best_match(validator.iter_errors(value))
         except RecursionError:
-            return "it is nested too deeply"
+            return "nested too deeply"
         if worst is None:
             return None
         path = ".".join(str(part) for part in worst.absolute_path)
@@ -147,7 +150,7 @@ def _json_checker(text: str) -> Callable[[bytes], str | None]:
 
 def _no_number(name: str) -> None:
     """JSON has no NaN and no Infinity, which Python reads."""
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _only_message(compiled: bytes) -> str:

@@ -1,6 +1,6 @@
 """The rows of files as the columns of messages.
 
-Place: on Spark, right behind its source of files; expressions, which the JVM compiles.
+Place: on Spark, right after its source of files; expressions, which the JVM compiles.
 Promise: a line, a row or a whole file becomes one message, with the file's name and time in the attributes `file.name`
 and `file.modified`. A row that does not fit the schema stops the flow, unless the options say otherwise.
 """

@@ -1,6 +1,6 @@
 """A record of Kafka as the columns of a message, and back.
 
-Place: on Spark, right behind its Kafka source and in front of its Kafka sink; expressions, which the JVM compiles.
+Place: on Spark, right after its Kafka source and in front of its Kafka sink; expressions, which the JVM compiles.
 Promise: key, value and headers are kept, and where a record comes from stands in attributes that begin with `kafka.`.
 A record becomes a message whatever is in it: what no attribute or ordering key can be is encoded, or left out and
 counted in the message itself. What a message is known by travels in headers that begin with `syncpoint.`, so that one
@@ -56,7 +56,7 @@ def messages(frame: DataFrame, stream: str, topic: str) -> DataFrame:
     frame = frame.selectExpr("*", f"slice(filter(fitting, (h, i) -> {last}), 1, {HEADERS_MAX}) AS kept")
     text_key = _TEXT.format("key")
     long_key = f"octet_length(key) > IF({text_key}, {ORDERING_KEY_BYTES_MAX}, {ORDERING_KEY_BYTES_MAX * 3 // 4})"
-    said = {
+    fields = {
         "kafka.topic": "topic",
         "kafka.partition": "CAST(partition AS STRING)",
         "kafka.offset": "CAST(offset AS STRING)",
@@ -65,7 +65,7 @@ def messages(frame: DataFrame, stream: str, topic: str) -> DataFrame:
         "kafka.tombstone": "IF(value IS NULL, 'true', NULL)",
         "kafka.headers-left-out": "nullif(CAST(size(others) - size(kept) AS STRING), '0')",
     }
-    about = ", ".join(f"'{name}', {expression}" for name, expression in said.items())
+    about = ", ".join(f"'{name}', {expression}" for name, expression in fields.items())
     return frame.selectExpr(
         f"coalesce(nullif(sent_id, ''), concat('{_id_prefix(stream, topic)}', partition, ':', offset)) AS message_id",
         "CAST(partition AS BIGINT) + 1 AS source",
@@ -91,14 +91,15 @@ def records(frame: DataFrame, cluster: str) -> DataFrame:
     """A batch of messages that were read at a cluster, as records for Spark's Kafka sink; each key in its order."""
     from pyspark.sql.functions import expr
 
-    said = {
+    fields = {
         "message-id": "message_id",
         "publish-time": "date_format(publish_time, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")",
         "origin": f"coalesce(nullif(origin, ''), '{cluster}')",
         "visited": f"concat_ws(',', visited, '{cluster}')",
     }
     about = ", ".join(
-        f"struct('syncpoint.{name}' AS key, CAST({expression} AS BINARY) AS value)" for name, expression in said.items()
+        f"struct('syncpoint.{name}' AS key, CAST({expression} AS BINARY) AS value)"
+        for name, expression in fields.items()
     )
     others = (
         "transform(filter(map_entries(attributes), e -> NOT startswith(e.key, 'kafka.')),"

@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of a topic: which one it is, its partitions, which offsets it has.
+"""A topic as its Kafka cluster reports it: its identity, partitions and offsets.
 
 Place: on the driver, through Kafka's admin client in the JVM, whose jar comes with Spark's Kafka source. Where a flow
 begins is decided by `begin_of`, which is pure.
@@ -36,7 +36,7 @@ NO_SOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic as it is now: by partition, the oldest offset, the one behind the newest, and where a new flow begins."""
+    """A topic as it is now: by partition, the oldest offset, the one after the newest, and where a new flow begins."""
 
     name: str
     cluster: str
@@ -59,14 +59,16 @@ def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *,
     chosen = tuple(wanted) or tuple(sorted(topic.ends))
     if missing := [one for one in chosen if one not in topic.ends]:
         there = ", ".join(map(str, sorted(topic.ends)))
-        raise InvalidArgument("from.partitions", f"the topic {topic.name} has no partition {missing[0]}, but {there}")
+        raise InvalidArgument(
+            "from.partitions", f"the topic {topic.name} has no partition {missing[0]}; its partitions are {there}"
+        )
     if known is not None and known.source_topic != topic.identity:
         raise FailedPrecondition(
-            f"{flow} has copied another topic of this name, or one of another cluster ({known.source_topic}, not"
-            f" {topic.identity}): a task of another name copies this one from its beginning"
+            f"{flow} has copied a different topic of this name, or from another cluster ({known.source_topic}, not"
+            f" {topic.identity}): to copy this topic from its start, create a task with another name"
         )
     committed = {} if known is None else partitions_of({one.source: one.end for one in known.committed})
-    # A batch names all partitions that there are, so those behind the highest of a whole topic have come later.
+    # A batch names all partitions that there are, so those above the highest of a whole topic were added later.
     whole = not wanted and committed.keys() == set(range(len(committed)))
     found, gone = {}, []
     for one in chosen:
@@ -74,7 +76,7 @@ def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *,
         if at > topic.ends[one]:
             raise FailedPrecondition(
                 f"partition {one} of {topic.name} ends at {topic.ends[one]}, and {flow} has copied up to {at}: Kafka"
-                " has lost records; what came in their place would not be copied. A task of another name begins anew"
+                " has lost records; records written since would not be copied. To start over, rename the task"
             )
         if at < topic.begins[one]:
             gone.append(f"partition {one}: {at} to {topic.begins[one] - 1}")
@@ -83,7 +85,7 @@ def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *,
         raise SyncpointError(
             Code.OUT_OF_RANGE,
             f"Kafka has deleted offsets of {topic.name} that were not copied ({'; '.join(gone)}):"
-            f" `syncpoint federation accept-gap {flow}` goes on behind them",
+            f" `syncpoint federation accept-gap {flow}` skips them",
         )
     return found
 
@@ -167,12 +169,12 @@ def _named(stream: KafkaStream, topic: str) -> Iterator[None]:
             raise NotFound(
                 f"Kafka at {stream.bootstrap} has no topic {topic}; create it, or correct `from.topic`"
             ) from None
-        said = f"Kafka at {stream.bootstrap}: {kind}: {inner.getMessage()}"
+        reason = f"Kafka at {stream.bootstrap}: {kind}: {inner.getMessage()}"
         if kind in (
             "ConfigException",
             "InvalidTopicException",
             "TopicAuthorizationException",
             "SaslAuthenticationException",
         ):
-            raise FailedPrecondition(said) from None
-        raise Unavailable(said) from None
+            raise FailedPrecondition(reason) from None
+        raise Unavailable(reason) from None

@@ -75,9 +75,9 @@ def stream_of(keys: Mapping[str, Any], base: Path, place: str) -> KafkaStream | 
         return _kafka(keys["kafka"], base, f"{place}.kafka")
     found = keys["files"]
     if found["format"] == CSV and "schema" not in found:
-        raise InvalidArgument(f"{place}.files.schema", "say which columns a line has, such as 'id BIGINT, name STRING'")
+        raise InvalidArgument(f"{place}.files.schema", "list the columns of a line, such as 'id BIGINT, name STRING'")
     if found["format"] != CSV and "schema" in found:
-        raise InvalidArgument(f"{place}.files.schema", f"files of {found['format']} have no columns; only csv has")
+        raise InvalidArgument(f"{place}.files.schema", f"files of {found['format']} do not take columns; only csv does")
     path = found["path"] if "://" in found["path"] else str(base / found["path"])
     options = {name: _as_text(value) for name, value in found.get("options", {}).items()}
     return FileStream(path, found["format"], found.get("schema", ""), options)
@@ -88,13 +88,13 @@ def _kafka(keys: Mapping[str, Any], base: Path, place: str) -> KafkaStream:
     providers = set()
     for name, value in keys.get("options", {}).items():
         if name.startswith(_OURS):
-            raise InvalidArgument(f"{place}.options.{name}", "this one is set by the federation itself")
+            raise InvalidArgument(f"{place}.options.{name}", "is set by the federation")
         if isinstance(value, Mapping):
             provider, options[name] = _referred(value, base)
             providers.add(provider)
         elif any(one in name for one in SECRET_NAMES):
             raise InvalidArgument(
-                f"{place}.options.{name}", "secrets do not stand in the file; write {env: VARIABLE} or {file: PATH}"
+                f"{place}.options.{name}", "must not contain the secret itself; write {env: VARIABLE} or {file: PATH}"
             )
         else:
             options[name] = _as_text(value)

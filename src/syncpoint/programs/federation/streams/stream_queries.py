@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-NOTHING_WAITS = "Waiting for data to arrive"  # what Spark says of a query that has looked and found nothing
+NOTHING_WAITS = "Waiting for data to arrive"  # Spark's status of a query that found no new data
 
 
 def stream_query(link: FederationLink) -> type[LinkQuery] | None:
@@ -75,10 +75,10 @@ def check_files(checkpoint: Path, known: Any, flow: Flow) -> None:
     copied = files_copied(one.source for one in known.committed)
     if known.source_topic == mine and epochs_planned(checkpoint) >= copied:
         return
-    wrong = "older than what the target has" if known.source_topic == mine else "not what it was"
+    wrong = "older than the state of the target" if known.source_topic == mine else "changed"
     raise FailedPrecondition(
-        f"which files {flow.name} has copied stands in {checkpoint}, and that is {wrong}: put it back; or take the"
-        " files that were copied out of the folder, and give the task another name, under which it begins anew"
+        f"{checkpoint}, which records the files that {flow.name} has copied, is {wrong}: restore it; or remove the"
+        " copied files from the folder and rename the task to start over"
     )
 
 
@@ -101,7 +101,7 @@ class FromKafka(FromStream):
             **stream.spark_options,
             "startingOffsets": json.dumps({topic: at}),
             "includeHeaders": "true",
-            # With `loss: accept`, too: begun anew behind what is gone, the target records the gap; Spark would not.
+            # With `loss: accept`, too: restarted after what is gone, the target records the gap; Spark would not.
             "failOnDataLoss": str(not self.lenient).lower(),
             "maxOffsetsPerTrigger": str(self.runtime.max_rows),
         }
@@ -118,7 +118,7 @@ class FromKafka(FromStream):
         if progress is None:
             return None
         (source,) = progress["sources"]
-        return behind(source["endOffset"], source["latestOffset"])
+        return remaining(source["endOffset"], source["latestOffset"])
 
 
 class FromFiles(FromStream):
@@ -184,7 +184,7 @@ class ToKafka(LinkQuery):
         return self._rows
 
 
-def behind(at: Any, latest: Any) -> int | None:
+def remaining(at: Any, latest: Any) -> int | None:
     """Offsets of Kafka between two places, as Spark's progress has them; None: not known."""
     if not at or not latest:
         return None

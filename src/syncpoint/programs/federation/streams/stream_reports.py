@@ -1,7 +1,7 @@
-"""How far flows with a stream are, as far as no server of ours knows: what the job on Spark last said of them.
+"""How far flows with a stream are, where no server of ours knows: as last reported by the job on Spark.
 
-Place: between `servers.progress_of` and whoever shows it. Without a job, what a stream has is
-not known, and said to be so.
+Place: between `servers.progress_of` and its displays. Without a job, what a stream has is
+unknown, and shown as unknown.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def with_reports(progress: Sequence[FlowProgress], flows: Mapping[str, FlowState
     return [_with(one, flows.get(one.flow.name)) for one in progress]
 
 
-def _with(progress: FlowProgress, said: FlowState | None) -> FlowProgress:
+def _with(progress: FlowProgress, reported: FlowState | None) -> FlowProgress:
     link = progress.flow.link
-    if said is None or not link.streams:
+    if reported is None or not link.streams:
         return progress
     if link.source.stream is not None:
-        return replace(progress, lag=said.lag)
-    return replace(progress, rows=said.rows)
+        return replace(progress, lag=reported.lag)
+    return replace(progress, rows=reported.rows)

@@ -47,8 +47,8 @@ def test_steps_are_in_their_order_and_topics_are_known(folder: Path) -> None:
     )
     assert link.steps.topics == (T + "gold", T + "rest", T + "refused")
     assert link.steps.summary == (
-        "valid by json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest;"
-        " what is refused to p/refused"
+        "validate with json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest;"
+        " refused messages to p/refused"
     )
     (flow,) = link.flows([T + "sales"])
     assert reading(link, Runtime(folder), "flows.json")["columns"] == ",".join(CARRIED)
@@ -80,15 +80,15 @@ NORMAL: dict[str, Any] = {
     ("pattern", "keys", "place", "says"),
     [
         ("validate", DROPPED, "tasks.one", "'schema' is a required property"),
-        ("validate", SCHEMA, "tasks.one.invalid", "say what becomes"),
+        ("validate", SCHEMA, "tasks.one.invalid", "required for messages"),
         ("validate", {**SCHEMA, "invalid": "keep"}, "tasks.one.invalid", "drop"),
-        ("validate", {**SCHEMA, "invalid": {"topic": "bad"}}, "tasks.one.invalid.topic", "no topic's name"),
+        ("validate", {**SCHEMA, "invalid": {"topic": "bad"}}, "tasks.one.invalid.topic", "not a topic name"),
         ("validate", {"schema": {"type": "xml", "file": "s"}, **DROPPED}, "tasks.one.schema.type", "xml"),
         ("validate", {"schema": {"type": "avro", "file": "none"}, **DROPPED}, "tasks.one.schema.file", "cannot be"),
         ("validate", {"schema": {"type": "avro", "file": "s.json"}, **DROPPED}, "tasks.one.schema.file", "s.json"),
         ("validate", {"schema": {"type": "json-schema", "file": "bad.json"}, **DROPPED}, "tasks.one.schema.file", "no"),
-        ("reduce", DROPPED, "tasks.one", "nothing to do"),
-        ("reduce", {"omit": ["x"]}, "tasks.one.invalid", "say what becomes"),
+        ("reduce", DROPPED, "tasks.one", "needs at least one of"),
+        ("reduce", {"omit": ["x"]}, "tasks.one.invalid", "required for messages"),
         (
             "enrich",
             {"lookups": [{"table": "gone", "format": "csv", "match": {"a": "b"}, "take": {"c": "d"}}], **DROPPED},
@@ -97,8 +97,8 @@ NORMAL: dict[str, Any] = {
         ),
         ("enrich", {"lookups": [{"table": "table", "format": "csv", "take": {"c": "d"}}], **DROPPED}, "", "'match"),
         ("route", {}, "tasks.one", "'routes' is a required property"),
-        ("route", {"routes": [{"when": "true", "topic": "x"}]}, "tasks.one.routes.0.topic", "no topic's name"),
-        ("reduce", {"omit": ["x"], "otherwise": "drop", **DROPPED}, "tasks.one.otherwise", "no `routes`"),
+        ("route", {"routes": [{"when": "true", "topic": "x"}]}, "tasks.one.routes.0.topic", "not a topic name"),
+        ("reduce", {"omit": ["x"], "otherwise": "drop", **DROPPED}, "tasks.one.otherwise", "must not be empty"),
         ("normalise", {**NORMAL, "inputs": {**NORMAL["inputs"], "b": {"format": "json"}}}, "tasks.one.by", "several"),
         ("normalise", {**NORMAL, "inputs": {"one": {"format": "csv"}}}, "tasks.one.inputs.one.columns", "columns"),
         ("normalise", {**NORMAL, "inputs": {"one": {"format": "avro"}}}, "tasks.one.inputs.one.file", "definition"),
@@ -113,7 +113,7 @@ NORMAL: dict[str, Any] = {
             "consolidate",
             {"from": {"clusters": ["a"], "topic": T + "sales"}, "to": {"cluster": "a", "topic": T + "sales"}},
             "tasks.one.to.topic",
-            "name another one",
+            "choose another topic",
         ),
     ],
 )

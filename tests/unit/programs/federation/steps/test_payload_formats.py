@@ -91,16 +91,16 @@ def test_nothing_but_what_is_said_comes_of_any_bytes(data: bytes, proto: SchemaT
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([1], "it is no record"),
+        ([1], "not a record"),
         ({"name": "n"}, "the field id is missing"),
-        ({"id": "4111-1111"}, "the field id is no long"),
-        ({"id": 1 << 63}, "the field id is no long"),
-        ({"id": 1.5}, "the field id is no long"),
-        ({"id": True}, "the field id is no long"),
-        ({"id": 1, "name": 4111}, "the field name is no string"),
-        ({"id": 1, "name": "n", "real": "4111x"}, "the field real is no double"),
-        ({"id": 1, "name": "n", "real": "nan"}, "the field real is no double"),
-        ({"id": 1, "name": "n", "real": 1, "yes": "4111"}, "the field yes is no boolean"),
+        ({"id": "4111-1111"}, "the field id is not of type long"),
+        ({"id": 1 << 63}, "the field id is not of type long"),
+        ({"id": 1.5}, "the field id is not of type long"),
+        ({"id": True}, "the field id is not of type long"),
+        ({"id": 1, "name": 4111}, "the field name is not of type string"),
+        ({"id": 1, "name": "n", "real": "4111x"}, "the field real is not of type double"),
+        ({"id": 1, "name": "n", "real": "nan"}, "the field real is not of type double"),
+        ({"id": 1, "name": "n", "real": 1, "yes": "4111"}, "the field yes is not of type boolean"),
     ],
 )
 def test_what_does_not_fit_is_named_and_not_shown(value: Any, says: str) -> None:
@@ -118,7 +118,7 @@ def test_fields_are_found_where_the_task_says() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('"string"', "no record"),
+        ('"string"', "not a record"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":["string","long"]}]}', "the field a must be"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"int"}}]}', "the field a"),
     ],

@@ -57,7 +57,7 @@ def test_the_attributes_are_authenticated(monkeypatch: pytest.MonkeyPatch) -> No
         found.decrypt(data, attributes | {ALGORITHM: "ChaCha20-Poly1305"})
     with pytest.raises(NotOpened):
         found.decrypt(data, {KEY: "b", ALGORITHM: "ChaCha20-Poly1305"})
-    with pytest.raises(NotOpened, match="no such key"):
+    with pytest.raises(NotOpened, match="no key with this id"):
         found.decrypt(data, attributes | {KEY: "c"})
     with pytest.raises(NotOpened, match=r"encryption\.key is missing"):
         found.decrypt(data, {ALGORITHM: "AES-256-GCM"})

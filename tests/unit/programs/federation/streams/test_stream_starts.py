@@ -20,7 +20,7 @@ from syncpoint.programs.federation.spec import Runtime, parse
 from syncpoint.programs.federation.state import FlowState
 from syncpoint.programs.federation.steps.step_counts import StepCounts
 from syncpoint.programs.federation.streams.kafka_topics import KafkaTopic, begin_of
-from syncpoint.programs.federation.streams.stream_queries import FromKafka, behind, check_files
+from syncpoint.programs.federation.streams.stream_queries import FromKafka, check_files, remaining
 from syncpoint.programs.federation.streams.stream_reports import with_reports
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.unit.programs.federation.patterns.test_stream_patterns import FROM_FILES, FROM_KAFKA, TO_KAFKA, content
@@ -87,11 +87,11 @@ def test_spark_passes_over_nothing_by_itself_but_in_the_batch_behind_an_accepted
 
 
 def test_another_topic_of_the_same_name_and_lost_records_stop_the_flow() -> None:
-    with pytest.raises(FailedPrecondition, match="another topic of this name"):
+    with pytest.raises(FailedPrecondition, match="a different topic of this name"):
         begin(known({0: 3}, "kafka:CL/8"))
     with pytest.raises(FailedPrecondition, match="partition 0 of orders ends at 10"):
         begin(known({0: 11}))
-    with pytest.raises(InvalidArgument, match="no partition 2, but 0, 1"):
+    with pytest.raises(InvalidArgument, match="no partition 2; its partitions are 0, 1"):
         begin(None, 2)
 
 
@@ -99,20 +99,20 @@ def test_files_go_on_only_by_the_checkpoint_by_which_they_were_copied(tmp_path: 
     one = flow(FROM_FILES)
     check_files(tmp_path, None, one)
     link = known({1: 5}, "files:abc/0")
-    with pytest.raises(FailedPrecondition, match="not what it was"):
+    with pytest.raises(FailedPrecondition, match="changed"):
         check_files(tmp_path, link, one)
     (tmp_path / "metadata").write_text(json.dumps({"id": "abc"}))
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").touch()
-    with pytest.raises(FailedPrecondition, match="older than what the target has"):
+    with pytest.raises(FailedPrecondition, match="older than the state of the target"):
         check_files(tmp_path, link, one)
     (tmp_path / "offsets" / "1").touch()
     check_files(tmp_path, link, one)
 
 
 def test_the_lag_by_sparks_progress() -> None:
-    assert behind('{"o":{"0":3,"1":5}}', '{"o":{"0":10,"1":5,"2":4}}') == 11
-    assert behind(None, '{"o":{"0":3}}') is None
+    assert remaining('{"o":{"0":3,"1":5}}', '{"o":{"0":10,"1":5,"2":4}}') == 11
+    assert remaining(None, '{"o":{"0":3}}') is None
 
 
 def test_what_a_stream_has_is_not_known_without_a_job() -> None:
