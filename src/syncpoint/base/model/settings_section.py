@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.base.model.yaml_text import load_yaml_file
 
 _T = TypeVar("_T")
 
@@ -96,6 +95,8 @@ def load_settings(key: str, path: Path, parse: Callable[[Any, Path], _T]) -> _T:
     """What `parse` makes of the document in a file that a key names, and of its folder. Raises `InvalidArgument` naming
     the file.
     """
+    from syncpoint.base.model.yaml_text import load_yaml_file  # not at a start without such files
+
     with file_named(key, path):
         content = load_yaml_file(path)
     try:

@@ -15,12 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 from syncpoint.base.model.documents import check_document
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.histogram import SECONDS as BOUNDS
-from syncpoint.base.model.yaml_text import load_yaml_documents
 from syncpoint.watch.monitor.indicators import Quick, Youngest
 from syncpoint.watch.monitor.sli_table import BY_NAME, ServiceLevelIndicator
 
@@ -49,11 +46,17 @@ class Objective(NamedTuple):
 
 def shipped() -> list[Objective]:
     """What holds without a file."""
+    from syncpoint.base.model.yaml_text import load_yaml_documents  # only where objectives are watched
+
     return objectives_of(load_yaml_documents(_beside("slos.yaml")), "slos.yaml", check=False)
 
 
 def load_objectives(path: Path) -> list[Objective]:
     """Those of a file. Raises `InvalidArgument` with the place of the mistake, `OSError`."""
+    import yaml
+
+    from syncpoint.base.model.yaml_text import load_yaml_documents
+
     try:
         documents = list(load_yaml_documents(path.read_text()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

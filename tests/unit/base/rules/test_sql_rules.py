@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -272,14 +270,6 @@ def test_the_page_has_the_table_of_properties() -> None:
         for one in TABLE.values()
     ]
     assert rows == table
-
-
-def test_a_server_without_rules_does_not_load_the_parser() -> None:
-    """It takes an eighth of a second, which every start would take longer."""
-    servers = "syncpoint.programs.cli.main, syncpoint.node.solo.node, syncpoint.node.cluster.process"
-    code = f"import sys, {servers}; print('lark' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False"]
 
 
 # -- any filter at all -------------------------------------------------------------------------------------------------

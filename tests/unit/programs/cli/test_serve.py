@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,18 @@ from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.run import exposures
 from syncpoint.programs.cli.serve import new_disks, serve
 from syncpoint.testing.rigs.certificates import Authority
+
+
+@pytest.mark.parametrize(
+    ("server", "missing"),
+    [("node.serve", {"lark", "jwt", "cryptography", "yaml", "difflib"}), ("node.cluster.process", {"lark"})],
+)
+def test_a_server_starts_without_what_only_some_use(server: str, missing: set[str]) -> None:
+    """The parser of rules takes an eighth of a second, what checks tokens half of that."""
+    code = f"import sys, syncpoint.programs.cli.serve, syncpoint.{server}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"syncpoint.{server}" in done.stdout.split()
+    assert not missing & {*done.stdout.split()}
 
 
 def disks(tmp_path: Path, *named: str) -> list[Path]:
