@@ -75,13 +75,13 @@ test-clients: dev ## the official clients of Python, Node, Go and Java, and REST
 test-kafka: dev ## topics of a real Kafka broker and files into a server, through Spark's own sources; needs Java and Maven
 	@SYNCPOINT_KAFKA=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/spark/test_federation_streams*.py
 
-sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|scheduled|cluster|consumers|pipelines|cluster-pipelines]
+sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|scheduled|cluster|imported|consumers|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)
 
 planted: dev ## plant every bug there is into shipped modules: simulation has to notice each (make test plants a fourth)
 	@SYNCPOINT_PLANTED=all $(BIN)/python -m pytest -q -p no:cacheprovider -n 2 tests/simulation
 
-sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [KIND=chains|delivery|scheduled|cluster|consumers|pipelines|cluster-pipelines]
+sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [KIND=chains|delivery|scheduled|cluster|imported|consumers|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --kind $(or $(KIND),chains)
 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into tests/faults/results.md; FAULTS="--seed 2 --only pairs"

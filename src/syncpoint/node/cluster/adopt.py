@@ -14,15 +14,14 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from syncpoint.base.model.cluster import ChainRecord
 from syncpoint.base.model.errors import FailedPrecondition
-from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.files import Files
-from syncpoint.base.runtime.random import Random
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.broker.pipeline import cursor_names
 from syncpoint.broker.pipeline.cursors import Cursors
@@ -83,11 +82,11 @@ class NodeFolder(NamedTuple):
     cursors: tuple[Record, ...]
 
 
-def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random) -> NodeFolder:
+def read_folder(data: Path, disks: Sequence[Path], environment: Environment) -> NodeFolder:
     """Open the folder, which nobody else may use in the meantime, and leave it as an ordinary stop does. Raises
     `FailedPrecondition` where it is none, and what storage says where it cannot be recovered.
     """
-    missing = [disk for disk in disks if not (disk / DISK_FILE).exists()]
+    missing = [disk for disk in disks if not _is_disk(environment.files, disk)]
     if missing and (data / WORKERS_NOTE).exists():
         raise FailedPrecondition(f"{data} is a folder of `serve --workers`, which a cluster cannot take over")
     if missing or not data.is_dir():
@@ -95,13 +94,14 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
             f"{missing[0] if missing else data} is no disk folder of a node; name the node's data folder, and its "
             "disks if they lie elsewhere"
         )
-    metadata = open_metadata(data / "metadata.sqlite", clock, random)
+    clock = environment.clock
+    metadata = open_metadata(data / "metadata.sqlite", clock, environment.random)
     try:
         identities = Identities(metadata)
         store = Store.open(
             disks,
             SETTINGS,
-            Environment(clock, random, notify=lambda act: None),
+            replace(environment, notify=lambda act: None),
             KnownStore(
                 identities.universe,
                 tuple(identities.disks.values()),
@@ -131,6 +131,14 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
             for topic, found in sorted(by_topic.items())
         ),
     )
+
+
+def _is_disk(files: Files, folder: Path) -> bool:
+    try:
+        files.stat(str(folder / DISK_FILE))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 # -- the metadata ------------------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ says so), and the folder is either still the node's or, by its note, the cluster
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from syncpoint.base.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace
 from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.file_content import replace_file
 from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.broker.router.location import DEFAULT_CLASS
@@ -39,6 +41,19 @@ class Adopted(NamedTuple):
     snapshots: int
 
 
+class NewCluster(Protocol):
+    """What an import has to know of the cluster: `node.cluster.local` for one."""
+
+    folder: Path
+
+    @property
+    def importing(self) -> Path:
+        """A file that keeps the cluster from being started."""
+        ...
+
+    def settings(self) -> ClusterSettings: ...
+
+
 def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> Adopted | None:
     """Take over a folder; None: what was begun before is ended, or was already. Raises `SyncpointError`, what the store
     raises, and `OSError`; etcd runs, and goes on to.
@@ -46,34 +61,53 @@ def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> A
     running = [state.name for state in cluster.states() if state.state != "down" and "etcd" not in state.roles]
     if running:
         raise FailedPrecondition(f"{', '.join(running)} run: a folder is taken over before the cluster's first start")
-    locks, files, done = FolderLocks(), OsFiles(), None
+    locks = FolderLocks()
     locks.take(data)
     try:
-        note = cluster_note(data)
-        if note is None:
-            done, note = asyncio.run(_register(cluster, data.absolute(), [disk.absolute() for disk in disks], files))
-            write_note(data, CLUSTER_NOTE, note._asdict())
-        elif note.cluster != str(cluster.folder):
-            raise FailedPrecondition(f"{data} is of the cluster in {note.cluster} already")
-        for disk, target in note.moves:
-            move_disk(files, disk, target, note.chain)
-        cluster.importing.unlink(missing_ok=True)
+        return asyncio.run(take_over(cluster, data.absolute(), [disk.absolute() for disk in disks], OsFiles(), _real))
     finally:
         locks.release()
+
+
+def _real(settings: ClusterSettings) -> ClusterEnvironment:
+    return ClusterEnvironment.of(operator_tls(settings))
+
+
+async def take_over(
+    cluster: NewCluster,
+    data: Path,
+    disks: Sequence[Path],
+    files: Files,
+    environment_of: Callable[[ClusterSettings], ClusterEnvironment],
+) -> Adopted | None:
+    """Do what `import_folder` promises, for a caller that holds the folder. `files`: those that are moved."""
+    done, note = None, cluster_note(data)
+    if note is None:
+        done, note = await _register(cluster, data, disks, files, environment_of)
+        write_note(data, CLUSTER_NOTE, note._asdict())
+    elif note.cluster != str(cluster.folder):
+        raise FailedPrecondition(f"{data} is of the cluster in {note.cluster} already")
+    for disk, target in note.moves:
+        move_disk(files, disk, target, note.chain)
+    cluster.importing.unlink(missing_ok=True)
     return done
 
 
 async def _register(
-    cluster: LocalCluster, data: Path, disks: Sequence[Path], files: Files
+    cluster: NewCluster,
+    data: Path,
+    disks: Sequence[Path],
+    files: Files,
+    environment_of: Callable[[ClusterSettings], ClusterEnvironment],
 ) -> tuple[Adopted, ClusterNote]:
     settings = cluster.settings()
-    environment = ClusterEnvironment.of(operator_tls(settings))
+    environment = environment_of(settings)
     shared = await environment.metadata(settings)
     try:
-        folder = await asyncio.to_thread(read_folder, data, disks, environment.clock, environment.random)
+        folder: NodeFolder = await environment.blocking(partial(read_folder, data, disks, environment))
         await begin_anew(shared, folder.universe)
         record, moves = planned(settings, disks, await shared.counter(CHAIN_COUNTER), folder, files)
-        cluster.importing.write_text(f"{data}\n")
+        replace_file(OsFiles(), str(cluster.importing), f"{data}\n".encode())
         await register(folder, shared, record, [slot for slot, _ in moves])
     finally:
         await shared.close()
@@ -117,7 +151,7 @@ def planned(
         else:
             raise FailedPrecondition(
                 f"no disk of the cluster is on the file system of {disk}, and files are moved, not copied: let one of"
-                " cluster.yaml lie there, or copy {disk} to the file system of the cluster's disks and name the"
+                f" cluster.yaml lie there, or copy {disk} to the file system of the cluster's disks and name the"
                 " copy with --disk"
             )
     name = f"{home.name}/{DEFAULT_CLASS}"

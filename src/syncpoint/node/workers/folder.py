@@ -21,6 +21,7 @@ from pathlib import Path
 from syncpoint.base.model.cluster import ChainRecord, DiskPlace
 from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.runtime.clock import Clock
+from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.base.runtime.random import Random
 from syncpoint.broker.router.location import DEFAULT_CLASS
@@ -56,7 +57,7 @@ async def _adopt(plan: Plan, disks: Sequence[Path], shared: SharedStore, clock: 
     data = plan.serve.data
     number = workers_note(data).get("adopting")
     if number is None:
-        folder = await asyncio.to_thread(read_folder, data, disks, clock, random)
+        folder = await asyncio.to_thread(read_folder, data, disks, Environment(clock, random))
         number = await shared.counter(CHAIN_COUNTER)
         record = replace(_record(plan, number, worker_name(1)), universe=folder.universe)
         await register(folder, shared, record, range(len(disks)))

@@ -31,11 +31,15 @@ class _File:
 
 @dataclass(slots=True)
 class _NameChange:
-    """One change of names: everything in `gone` disappears, `there` appears; it happens as a whole or not at all."""
+    """One change of names: everything in `gone` disappears, `there` appears; it happens as a whole or not at all.
+
+    `moved`: the folder that was renamed, and its new path.
+    """
 
     folders: frozenset[str]
     gone: tuple[str, ...]
     there: tuple[tuple[str, int], ...]
+    moved: tuple[str, str] | None = None
 
 
 class MemoryFiles:
@@ -241,6 +245,9 @@ class MemoryFiles:
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
         self._check(new)
+        if old in self._folders:
+            self._rename_folder(old, new)
+            return
         inode = self._names.pop(old, None)
         if inode is None or _folder(new) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
@@ -249,6 +256,23 @@ class MemoryFiles:
         held = self._held.get(_folder(new))
         if held is not None and f"{_folder(new)}/{held[1]}" == new:
             self._held[_folder(new)] = *held[:2], inode
+
+    def _rename_folder(self, old: str, new: str) -> None:
+        if new in self._folders and self.listdir(new):
+            raise OSError(errno.ENOTEMPTY, "not empty", new)
+        if _folder(new) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", new)
+        inside = [path for path in self._names if path.startswith(old + "/")]
+        there = tuple((new + path[len(old) :], self._names.pop(path)) for path in inside)
+        self._names.update(there)
+        self._move_folders(old, new)
+        ends = frozenset([_folder(old), _folder(new)])
+        self._changes.append(_NameChange(ends, tuple(inside), there, (old, new)))
+
+    def _move_folders(self, old: str, new: str) -> None:
+        self._folders = {
+            new + one[len(old) :] if one == old or one.startswith(old + "/") else one for one in self._folders
+        }
 
     def link(self, old: str, new: str) -> None:
         self._call("link", new)
@@ -308,8 +332,12 @@ class MemoryFiles:
             return roots is None or any(path == root or path.startswith(root + "/") for root in roots)
 
         changes = [change for change in self._changes if any(map(hit, change.folders))]
-        for change in changes[: random.randrange(0, len(changes) + 1)]:
+        kept_changes = random.randrange(0, len(changes) + 1)
+        for change in changes[:kept_changes]:
             self._make_durable(change)
+        for change in reversed(changes[kept_changes:]):
+            if change.moved is not None:
+                self._move_folders(*reversed(change.moved))
         self._changes = [change for change in self._changes if not any(map(hit, change.folders))]
         inodes = {i for names in (self._names, self._durable_names) for path, i in names.items() if hit(path)}
         for inode, file in self._files.items():

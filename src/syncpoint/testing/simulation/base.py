@@ -52,6 +52,12 @@ class Simulation:
         self._drifts = SeededRandom(seed * 7 + 3)
         self.client = SimProcess(loop, "client")
 
+    def join(self, other: Simulation) -> None:
+        """Go on as a part of another one: with its clients, in its network, its history and its trace."""
+        self.begun_at, self.digest, self.client = other.begun_at, other.digest, other.client
+        self.coverage, self.history, self.moments = other.coverage, other.history, other.moments
+        self.network, self.sim_threads, self.farm.parted = other.network, other.sim_threads, other.network.parted
+
     @property
     def now(self) -> float:
         """Seconds since the simulation began."""

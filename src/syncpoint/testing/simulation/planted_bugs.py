@@ -10,6 +10,7 @@ from syncpoint.testing.simulation import (
     planted_expiry,
     planted_forwards,
     planted_ids,
+    planted_imports,
     planted_lanes,
     planted_letters,
     planted_pipelines,
@@ -40,6 +41,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_letters,
     planted_subscriptions,
     planted_changes,
+    planted_imports,
 )
 
 

@@ -24,6 +24,7 @@ from syncpoint.testing.simulation.consumer_runs import CONSUMER_FAULTS, run_cons
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
+from syncpoint.testing.simulation.imported_runs import STRIKES, run_imported
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
@@ -312,11 +313,25 @@ CONSUMERS_WANTED = frozenset(
 )
 """What has to come up where a node pushes, forwards, exports and redrives."""
 
+IMPORTED_WANTED = frozenset(
+    {
+        *(f"an import is killed before {strike}" for strike in STRIKES if strike != "doubt"),
+        "a node goes on after an import that was broken off",
+        "a publish succeeds after a failure",
+        "a transaction of unknown outcome was applied",
+        "a transaction of unknown outcome was not applied",
+        "an import is broken off before its note",
+        "an import is broken off after its note",
+    }
+)
+"""What has to come up where a node's folder becomes a cluster."""
+
 SIMULATIONS = {
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 40, 80),
     "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 20, 20),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
+    "imported": SimulationKind(run_imported, IMPORTED_WANTED, 6, 60),
     "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
     "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 8, 60),

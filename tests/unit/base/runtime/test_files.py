@@ -271,6 +271,35 @@ def test_a_power_cut_keeps_what_was_synced_and_mixes_the_rest() -> None:
     assert {new for _, new in outcomes} == {False, True}
 
 
+def test_a_folder_is_renamed_with_all_in_it(system: tuple[Files, str]) -> None:
+    files, root = system
+    files.mkdir(f"{root}/old/inner")
+    replace_file(files, f"{root}/old/inner/file", b"data")
+    files.mkdir(f"{root}/new")
+    files.rename(f"{root}/old", f"{root}/new/old")
+    assert read_file(files, f"{root}/new/old/inner/file") == b"data"
+    assert sorted(files.listdir(root)) == ["new"]
+    files.mkdir(f"{root}/old")
+    with pytest.raises(OSError, match="not empty"):
+        files.rename(f"{root}/old", f"{root}/new")
+
+
+def test_a_power_cut_leaves_a_renamed_folder_here_or_there() -> None:
+    seen = set()
+    for seed in range(20):
+        files = MemoryFiles()
+        files.mkdir("/d/old")
+        files.mkdir("/d/new")
+        replace_file(files, "/d/old/file", b"data")
+        files.rename("/d/old", "/d/new/old")
+        files.power_cut(SeededRandom(seed))
+        there = "old" not in files.listdir("/d")
+        assert read_file(files, "/d/new/old/file" if there else "/d/old/file") == b"data"
+        assert files.listdir("/d/new") == (["old"] if there else [])
+        seen.add(there)
+    assert seen == {True, False}
+
+
 def test_a_lying_disk_loses_what_it_said_was_synced() -> None:
     lost = 0
     for seed in range(20):

@@ -212,7 +212,7 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
         noted = (data / WORKERS_NOTE).exists()
         assert noted == bool(renamed)
         if not noted:  # it is the server's still
-            found = read_folder(data, [data / "disk-1"], SystemClock(), SystemRandom())
+            found = read_folder(data, [data / "disk-1"], Environment())
             assert ([one.name for one in found.catalog.topics()], found.topics) == ([ONE.name], {1})
             assert [one.name for one in found.cursors if isinstance(one, Setting)] == ["cursors/1"]
         monkeypatch.undo()
@@ -235,7 +235,7 @@ def test_a_folder_of_workers_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / WORKERS_NOTE).touch()
     for reason in ("--workers", "no disk folder of a node"):
         with pytest.raises(FailedPrecondition, match=reason):
-            read_folder(tmp_path, [tmp_path / "disk-1"], SystemClock(), SystemRandom())
+            read_folder(tmp_path, [tmp_path / "disk-1"], Environment())
         (tmp_path / WORKERS_NOTE).unlink(missing_ok=True)
 
 
@@ -250,7 +250,8 @@ def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: 
         return shared
 
     def imported(renamed: int) -> Adopted | None:
-        # One to see that a disk of the cluster can be moved to, one for the note, then the files.
+        # One to see that a disk of the cluster can be moved to, one for the file that keeps it from being started, one
+        # for the note, then the files.
         monkeypatch.setattr("syncpoint.node.cluster.import_folder.OsFiles", lambda: files)
         monkeypatch.setattr("syncpoint.node.note.OsFiles", lambda: files)
         files = DyingFiles(renamed)
@@ -262,11 +263,11 @@ def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(ClusterEnvironment, "metadata", opened)
     monkeypatch.setattr(shared, "close", stay_open)
     with pytest.raises(Died):
-        imported(1)
+        imported(2)
     assert noted_workers(data) == 0  # the server may go on, and the cluster may not be started
     assert cluster.importing.exists()
     with pytest.raises(Died):
-        imported(3)
+        imported(4)
     with pytest.raises(FailedPrecondition, match=str(cluster.folder)):
         noted_workers(data)
     assert cluster.importing.exists()
