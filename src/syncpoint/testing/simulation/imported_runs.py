@@ -13,6 +13,7 @@ well.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 from collections import defaultdict
 from collections.abc import Callable
@@ -123,7 +124,7 @@ class Import:
             sim.disks.start()
         work = self.process.start(self._work())
         if self.strike == "a command":
-            sim.farm.after(self.process, self.left, self._die)
+            sim.farm.after(self.process, self.left, self._die_in_a_thread)
         end = sim.loop.time() + LAST_S
         while self.process.alive and not work.done() and sim.loop.time() < end:
             await asyncio.sleep(0.02)
@@ -177,6 +178,12 @@ class Import:
             if self.left < 0:
                 self._die()
         return not self.process.alive
+
+    def _die_in_a_thread(self) -> None:
+        """End the thread that asks; its process is buried by the loop."""
+        self.process.alive = False
+        self.sim.loop.call_soon(self._die, context=contextvars.Context())
+        raise Killed
 
     def _die(self) -> None:
         sim = self.sim

@@ -1,15 +1,12 @@
-"""Bugs planted into what begins a cluster from something older: a node's folder (`imported_runs`), and a backup of the
-metadata (`restored`). See `planted_bugs`.
-"""
+"""Bugs planted into the import of a node's folder into a cluster (`imported_runs`). See `planted_bugs`."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
 
 from syncpoint.base.runtime.files import Files
-from syncpoint.catalog.metadata import backup
 from syncpoint.catalog.metadata.contract import KeyValue
-from syncpoint.catalog.metadata.layout import NOT_BACKED_UP, OPEN, RECORDS
+from syncpoint.catalog.metadata.layout import RECORDS
 from syncpoint.catalog.metadata.store_client import SharedStore, read_all
 from syncpoint.log.diskserver.fencing import ChainFolders
 from syncpoint.node.cluster import adopt, import_folder
@@ -17,18 +14,12 @@ from syncpoint.node.cluster.adopt import move_disk
 from syncpoint.testing.simulation.imported_runs import STRIKES, run_imported
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.sim_runs import RunResult
 
 
 def imported(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
     """One seed of an import that is broken off by `kinds`, as `planted_bugs` runs it."""
     return run_imported(seed, strikes=kinds or STRIKES)
-
-
-def restored(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
-    """One seed in which metadata are restored, as `planted_bugs` runs it."""
-    return run_cluster(8 * seed + 1, kinds=kinds)
 
 
 @planted(None, "a renaming", seed=13, run=imported)
@@ -53,15 +44,3 @@ def what_an_import_wrote_before_it_was_broken_off_stays() -> AbstractContextMana
         return ([] if prefix == RECORDS else found), revision
 
     return patched(adopt, read_all=read)
-
-
-@planted(None, "crash", seed=0, run=restored)
-def a_restored_chain_is_of_the_new_universe() -> AbstractContextManager[None]:
-    """What its disks hold is taken for another installation's."""
-    return patched(backup, _of_universe=lambda chain, universe: chain)
-
-
-@planted(None, "crash", seed=0, run=restored)
-def a_backup_forgets_where_topics_lie() -> AbstractContextManager[None]:
-    """Which chains hold something of a topic is not in it."""
-    return patched(backup, NOT_BACKED_UP=(*NOT_BACKED_UP, OPEN))
