@@ -194,12 +194,8 @@ class PullStream:
         if not record.exactly_once:
             self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, None)
             return
-        self.confirming += 1
-        try:
-            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, self._confirm(list(asked.ack_ids)))
-        except BaseException:
-            self.confirming -= 1
-            raise
+        self.confirming += 1  # if it is refused, the stream ends
+        self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, self._confirm(list(asked.ack_ids)))
 
     def _confirm(self, ack_ids: list[str]) -> Confirmed:
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:

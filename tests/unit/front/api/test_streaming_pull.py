@@ -197,14 +197,17 @@ async def test_acks_are_confirmed_when_they_are_persisted(harness: ServicerHarne
 @simulated(exactly_once=True)
 async def test_a_half_close_waits_for_confirmations(harness: ServicerHarness) -> None:
     stream = await harness.stream()
-    await harness.put("a")
-    (a,) = await stream.messages(1)
+    await harness.put("a", "b")
+    held = [one.ack_id for one in await stream.messages(2)]
     harness.disks_rest = True
-    await stream.send(ack_ids=[a.ack_id])
+    for one in held:
+        await stream.send(ack_ids=[one])
     await stream.raw.end()
     assert await stream.silent(1)
+    assert not harness.streams.streams, "nothing more is lent to it"
     harness.persist()
-    assert list((await stream.response()).acknowledge_confirmation.ack_ids) == [a.ack_id]
+    for one in held:
+        assert list((await stream.response()).acknowledge_confirmation.ack_ids) == [one]
     assert await stream.response() is None
     assert not harness.streams.streams
 
