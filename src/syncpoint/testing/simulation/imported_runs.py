@@ -286,6 +286,10 @@ class ImportedRun(SimRun[ImportedNode]):
         self.quiescing = False
         sim.note(f"seed {seed}: {', '.join(one.kind for one in self.consumed)}, {self.of_node.kinds}")
 
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), Killed):  # a step of a thread ends with its process
+            super()._failed(loop, context)
+
     @property
     def _clients(self) -> list[Consumed | TimedIds]:
         return [*self.consumed, *((self.ids,) if self.ids is not None else ())]
