@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.testing.simulation.chain_runs import run_chains
+from syncpoint.testing.simulation.delivery_runs import run_delivery
 from syncpoint.testing.simulation.pipeline_runs import run_pipelines
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.topology import Topology
@@ -46,6 +47,15 @@ def test_a_cluster_in_which_messages_are_read_while_their_copies_are_persisted()
 def test_a_cluster_whose_rules_change_for_all_while_chains_have_no_owner() -> None:
     """Lanes that recovery brings back say nothing; see `tests/unit/broker/publish/facts/test_lane_bounds.py`."""
     assert run_cluster(71003).violations == []
+
+
+def test_a_life_in_which_steps_of_a_subscribe_forwarder_fail_for_long() -> None:
+    """What was begun anew again and again waits for it no longer than ten seconds; see
+    `tests/unit/broker/subscribe/test_gather.py`.
+    """
+    life = run_delivery(71051)
+    assert "fault: steps of a subscribe forwarder fail" in life.happened
+    assert life.violations == []
 
 
 @pytest.mark.parametrize(

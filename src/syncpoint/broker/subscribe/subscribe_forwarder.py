@@ -39,7 +39,7 @@ from syncpoint.wire.protobuf.messages import internal
 TICK_S = 0.1
 DROPPED_FIELD, FAILED_FIELD, UNTRIED_FIELD = 3, 4, 5  # of a TurnRequest
 KNOWN_MAX = 1000
-ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that the same is begun anew after steps that failed
+ANEW_FIRST_S, ANEW_MAX_S = 1.0, 10.0  # between two times that the same is begun anew after steps that failed
 _NOTHING = b""
 _EPOCH_MASK = (1 << 32) - 1
 
@@ -331,9 +331,13 @@ class SubscribeForwarder:
             self._known_max = 2 * max(len(self.used), len(self._tables)) + KNOWN_MAX
 
     def _begin_anew(self, now: float) -> None:
-        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing."""
+        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing; but not
+        later than ANEW_MAX_S, for so long strict ones lend nothing, although no step may fail any more.
+        """
         self._anew = {about: anew for about, anew in self._anew.items() if now < anew[0] + ANEW_MAX_S}
         due = {about for about in self.guard.doubted if about not in self._anew or now >= self._anew[about][0]}
+        if EVERYTHING in due:
+            due = set(self.guard.doubted)  # is begun anew with all the others
         self.guard.doubted -= due
         for about in due:
             wait_s = min(ANEW_MAX_S, 2 * self._anew[about][1]) if about in self._anew else ANEW_FIRST_S

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from syncpoint.base.model.times import GRANT_S, HOLD_S
+from syncpoint.broker.subscribe.step_guard import EVERYTHING
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER
 from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
@@ -173,8 +174,46 @@ async def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
     delivery.begin_anew = lambda: begun.append(harness.clock.monotonic())  # type: ignore[method-assign]
     await asyncio.sleep(40)
     waits = [later - earlier for earlier, later in pairwise(begun)]
-    assert 1 < len(begun) <= 6
+    assert 1 < len(begun) <= 7
     assert waits == sorted(waits)
+
+
+@pytest.mark.parametrize("about", [EVERYTHING, SUB_NUMBER])
+@in_simulated_time
+async def test_however_long_steps_failed_delivery_goes_on_soon_after_the_last_one(*, about: int) -> None:
+    harness, client, _ = await SubscribeHarness.leasing(exactly_once=True)
+    guard = client.forwarder.subscribe.guard
+
+    def fails() -> None:
+        raise MemoryError
+
+    for _ in range(35):
+        guard.run(fails, about)
+        await asyncio.sleep(1)
+    client.data.clear()
+    await harness.publish("n")
+    await asyncio.sleep(12)
+    assert "n" in client.data
+
+
+@in_simulated_time
+async def test_what_is_begun_anew_with_all_the_others_is_not_begun_anew_again_for_a_step_before() -> None:
+    harness, client, _ = await SubscribeHarness.leasing()
+    subscribe = client.forwarder.subscribe
+    begun: list[float] = []
+    subscribe.delivery(harness.record).begin_anew = lambda: begun.append(0)  # type: ignore[method-assign]
+
+    def fails() -> None:
+        raise MemoryError
+
+    subscribe.guard.run(fails, SUB_NUMBER)
+    await asyncio.sleep(0.5)
+    assert len(begun) == 1
+    subscribe.guard.run(fails, SUB_NUMBER)
+    subscribe.guard.run(fails)
+    await asyncio.sleep(20)
+    assert len(begun) == 2
+    assert not subscribe.guard.doubted
 
 
 @in_simulated_time
