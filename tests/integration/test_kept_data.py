@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from syncpoint.testing.rigs.official import Api, HeldStream
-from syncpoint.testing.server_process import ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from tests.kit.kept_data import HALF, PROJECT, SNAPSHOT, SUBSCRIPTIONS, message, named, publish
 
 ARCHIVES = sorted((Path(__file__).parent / "kept").glob("*.tar.xz"))
@@ -23,6 +24,25 @@ of_ns, of_s = time.time_ns, time.time
 ago_ns = of_ns() - {written_ns}
 time.time_ns, time.time = lambda: of_ns() - ago_ns, lambda: of_s() - ago_ns / 1e9
 """  # by the clock of today what is kept for a month at most would be gone
+
+
+REFUSED = Path(__file__).parent / "kept" / "refused" / "server-2026-11-21.tar.xz"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_folder_of_a_development_version_is_refused_in_words_and_left_as_it_is(tmp_path: Path, workers: int) -> None:
+    """Written before stored data had to stay readable: its ledgers have another format."""
+    with tarfile.open(REFUSED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    kept = tmp_path / "data" / "disk-1" / "logs" / "0000000001" / "00000001.seg"
+    before = kept.read_bytes()
+    with closing(ServerProcess(tmp_path / "data", args=["--workers", str(workers)])) as made:
+        with pytest.raises(ServerFailed):
+            made.start(180)
+        said = made.logs()
+    assert re.search(r"cannot start: entry \d+ of DISK/logs/0000000001, .* format .* Start the version", said)
+    assert "Traceback" not in said
+    assert kept.read_bytes() == before
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda one: one.name.split(".")[0])

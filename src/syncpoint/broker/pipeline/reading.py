@@ -25,6 +25,7 @@ from syncpoint.broker.pipeline.mean_sizes import MeanSizes
 from syncpoint.broker.pipeline.reading_positions import Extent, extents, topic_named
 from syncpoint.broker.pipeline.reading_ranges import RangeStream, Selection, Soon
 from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.recovery import of_this_format
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.log.storage.record import EntryKind
@@ -51,11 +52,13 @@ class LogReader:
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.means = MeanSizes(publish.store)
         found = publish.memory.extensions.pop(Cursors.number, [])
-        self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
+        with of_this_format(lambda: "a fact of cursors in the log"):
+            self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
         publish.holding_extensions.append(self.cursors)
-        self.ended = EndedSources(publish.memory.extensions.pop(EndedSources.number, []))
+        with of_this_format(lambda: "a fact of ended sources in the log"):
+            self.ended = EndedSources(publish.memory.extensions.pop(EndedSources.number, []))
         publish.extensions.append(self.ended)
         self.exclusive = exclusive
         self._ranges: list[RangeStream] = []

@@ -9,6 +9,7 @@ from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import EpochDecision, Stage
 from syncpoint.broker.pipeline.staging import StagingArea
 from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.recovery import of_this_format
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.log.storage.record import EntryKind
 
@@ -16,10 +17,11 @@ log = logging.getLogger(__name__)
 
 
 def read_back(publish: PublishForwarder, area: StagingArea) -> EpochState:
-    """The machine as the log says. Raises `ValueError` for facts of a newer version."""
+    """The machine as the log says. Raises `ForeignDisk` for facts in another format."""
     state = EpochState()
-    for fact in publish.memory.extensions.pop(NUMBER, []):
-        state.apply(fact)
+    with of_this_format(lambda: "a fact of epochs in the log"):
+        for fact in publish.memory.extensions.pop(NUMBER, []):
+            state.apply(fact)
     for decision in state.decisions.values():
         state.keep_found(decision, lambda source: _end(publish, source))
         for stage in decision.stages:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from syncpoint.base.model.errors import Code, SyncpointError
 
+GO_ON = (
+    "No message was touched. Start the version of Syncpoint that wrote it; or name an empty folder, in which this "
+    "version begins with nothing. docs/data-on-disk.md says which folders can be read."
+)
+"""What to do with data in a format that this version cannot read."""
+
 
 class StorageError(SyncpointError):
     """Base of the errors of this room: the outcome is unknown, or trying again later is right."""

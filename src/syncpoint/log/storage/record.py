@@ -148,6 +148,16 @@ def decode_header(data: bytes, offset: int, seed: int) -> Header | None:
     return Header(fields[1], *fields[3:])
 
 
+def other_version(data: bytes, offset: int, seed: int) -> int | None:
+    """The version that an intact header names, if it is another one than this version writes."""
+    if len(data) - offset < HEADER_BYTES or data[offset : offset + 4] != MAGIC_BYTES:
+        return None
+    body = data[offset : offset + HEADER_BYTES - 4]
+    found = int(_BODY.unpack(body)[2])
+    whole = _CRC.unpack_from(data, offset + HEADER_BYTES - 4)[0] == crc32c(body, seed)
+    return found if whole and found != VERSION else None
+
+
 def decode_frame(data: bytes, offset: int, seed: int) -> tuple[Header, bytes] | None:
     """Header and payload of a whole valid frame at `offset`, or None."""
     header = decode_header(data, offset, seed)

@@ -34,6 +34,7 @@ _HEADER = struct.Struct("<8sIQQQQQ16sHH")
 _TRAILER = struct.Struct("<8sQQQQIIIIH")
 _MARK = struct.Struct("<QQ")
 _CRC = struct.Struct("<I")
+_FORMAT = struct.Struct("<I")  # behind the magic, in every format
 
 
 class SegmentHeader(NamedTuple):
@@ -92,6 +93,15 @@ def decode_header(page: bytes) -> SegmentHeader | None:
     if _CRC.unpack_from(page, PAGE - 4)[0] != crc32c(page[: PAGE - 4]):
         return None
     return _unpack_header(page, 0)
+
+
+def other_format(front: bytes) -> int | None:
+    """The format that an intact header names, if it is another one than this version writes."""
+    for page in (front[:PAGE], front[PAGE : 2 * PAGE]):
+        whole = len(page) == PAGE and _CRC.unpack_from(page, PAGE - 4)[0] == crc32c(page[: PAGE - 4])
+        if whole and page[:8] == _MAGIC_HEADER and (found := _FORMAT.unpack_from(page, 8)[0]) != FORMAT:
+            return int(found)
+    return None
 
 
 def encode_front(header: SegmentHeader) -> bytes:

@@ -12,7 +12,10 @@ import pytest
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.files import FolderExchanged
+from syncpoint.log.storage import segment
 from syncpoint.log.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.log.storage.disk import disk_identity
+from syncpoint.log.storage.errors import ForeignDisk
 from syncpoint.log.storage.record import EntryKind
 from tests.kit.disks import Harness
 from tests.unit.log.storage.test_real_files import Loop
@@ -41,6 +44,22 @@ def foreign(tmp_path: Path) -> Path:
     fill(loop, 60)
     loop.store.close()
     return folder
+
+
+@pytest.mark.parametrize("what", ["disk.json", "00000001.seg"])
+def test_a_folder_in_another_format_is_refused_and_left_as_it_is(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "d0"
+    with monkeypatch.context() as later:
+        later.setattr({"disk.json": disk_identity, "00000001.seg": segment}[what], "FORMAT", 2)
+        loop = Loop([disk])
+        fill(loop)
+        loop.store.close()
+    before = tree(disk)
+    with pytest.raises(ForeignDisk, match=rf"{disk}.*{what} has format 2, this version reads 1\. .*Start the version"):
+        Loop([disk])
+    assert tree(disk) == before
 
 
 def move(mine: Path, foreign: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncpoint.log.storage import record
 from syncpoint.log.storage.checksum import crc32c
+from syncpoint.log.storage.errors import ForeignDisk
 from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.record import MAGIC_BYTES, EntryKind, Queued, encode_header
 from syncpoint.log.storage.recovery import scan
@@ -32,6 +34,20 @@ parts = st.one_of(
     st.tuples(st.just("magic"), st.just(MAGIC_BYTES)),
     st.tuples(st.just("zeros"), st.integers(0, 400).map(bytes)),
 )
+
+
+def test_an_entry_of_another_version_is_refused_not_taken_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    handle = files.open("/segment", create=True)
+    with monkeypatch.context() as later:
+        later.setattr(record, "VERSION", 2)
+        data = bytes(DATA_START) + frame(1, b"x" * 100, HEADER.seed)
+    files.pwritev(handle, [data], 0)
+    copy = scan.FoundCopy(0, "/segment", len(data), HEADER, None, 0, False, False)
+    with pytest.raises(ForeignDisk, match=r"/segment holds an entry of version 2 at byte 12288, here 1 is read\."):
+        scan.scan_frames(files, copy)
+    files.pwritev(handle, [b"y"], DATA_START + 8)  # with a damaged header nobody knows whose it was
+    assert list(scan.scan_frames(files, copy).frames) == []
 
 
 @given(st.lists(parts, max_size=12), st.integers(1, 200), st.integers(0, 500))

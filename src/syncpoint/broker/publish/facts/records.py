@@ -179,12 +179,15 @@ def _encode_sets(acks: dict[int, AckSet]) -> list[bytes]:
 
 
 def _decode_sets(payload: bytes, at: int, count: int) -> dict[int, AckSet]:
+    """The sets from `at` on, with which a record ends. Raises `ValueError` where it does not."""
     acks = {}
     for _ in range(count):
         source, length = _SET.unpack_from(payload, at)
         at += _SET.size
         acks[source] = AckSet.decode(payload[at : at + length])
         at += length
+    if at != len(payload):
+        raise ValueError(f"{count} sets end at byte {at} of {len(payload)}")
     return acks
 
 

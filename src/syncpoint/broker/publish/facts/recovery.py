@@ -14,14 +14,21 @@ be judged by. `follow` reconciles both.
 """
 
 import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
 
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.ledgers import Ledgers
 from syncpoint.broker.publish.facts.source import SourceTable
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, decode_changes
-from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.errors import GO_ON, ForeignDisk
+from syncpoint.log.storage.layout import log_dir
+from syncpoint.log.storage.record import Entry, EntryKind
 from syncpoint.log.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -34,6 +41,7 @@ class RecoveredState:
     sources: SourceTable
     catalog: Catalog = field(default_factory=Catalog)
     ledgers: Ledgers = field(default_factory=Ledgers)
+    reading: tuple[int, int] = (0, 0)  # log and position of the entry that was read last
     checkpointed: bool = False  # a checkpoint was found
     named: frozenset[int] = frozenset()  # the sources in it
     facts: int = 0  # read after it
@@ -50,13 +58,45 @@ class RecoveredState:
 
 
 def replay(store: Store) -> RecoveredState:
-    """Everything storage found, put together. Raises `ValueError` when something is of a newer version."""
+    """Everything storage found, put together. Raises `ForeignDisk` when something is in another format."""
     memory = RecoveredState(SourceTable(store.universe, store.log_counter))
+
+    def where() -> str:
+        number, position = memory.reading
+        return f"entry {position} of {log_dir('DISK', number)}, on every disk,"
+
+    with of_this_format(where):
+        _read(memory, store.replay())
+    sources = memory.sources
+    for source in list(sources.by_number.values()):
+        if source.number in sources.deleted:
+            sources.remove(source)
+        elif source.number not in memory.named and sources.was_deleted(source.number):
+            sources.remove(source)  # a fact about it was written behind the checkpoint's beginning
+    return memory
+
+
+@contextmanager
+def of_this_format(where: Callable[[], str]) -> Iterator[None]:
+    """Read what has the checksums it was written with. Raises `ForeignDisk` where it does not mean what this version
+    takes it for: a version with another format wrote it.
+    """
+    try:
+        yield
+    except (struct.error, ValueError, IndexError, DecodeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ForeignDisk(
+            f"{where()} was written in a format that this version cannot read ({why}). {GO_ON}"
+        ) from error
+
+
+def _read(memory: RecoveredState, entries: Iterable[Entry]) -> None:
     catalog_parts: list[bytes] = []
     in_checkpoint = True
     ends: dict[int, int] = {}  # of each log, as far as it was found
     in_front: list[tuple[int, int, bytes]] = []  # log and last position of what facts are about
-    for entry in store.replay():
+    for entry in entries:
+        memory.reading = entry.log, entry.position
         if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
             if entry.payload[0] == records.FactKind.CATALOG:
@@ -80,13 +120,6 @@ def replay(store: Store) -> RecoveredState:
     if in_checkpoint:
         _end_checkpoint(memory, catalog_parts)
     memory.unsure = {payload for number, last, payload in in_front if last > ends[number]}
-    sources = memory.sources
-    for source in list(sources.by_number.values()):
-        if source.number in sources.deleted:
-            sources.remove(source)
-        elif source.number not in memory.named and sources.was_deleted(source.number):
-            sources.remove(source)  # a fact about it was written behind the checkpoint's beginning
-    return memory
 
 
 def _end_checkpoint(memory: RecoveredState, catalog_parts: list[bytes]) -> None:

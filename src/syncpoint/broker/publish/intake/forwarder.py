@@ -25,7 +25,7 @@ from syncpoint.broker.publish.facts.judged_batches import JudgedBatches
 from syncpoint.broker.publish.facts.ledger import Ledger, SnapshotState
 from syncpoint.broker.publish.facts.message_ids import MessageIds
 from syncpoint.broker.publish.facts.needs import Needs
-from syncpoint.broker.publish.facts.recovery import RecoveredState
+from syncpoint.broker.publish.facts.recovery import RecoveredState, of_this_format
 from syncpoint.broker.publish.facts.scheduled import ScheduledMessages
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.facts.time_to_live import ExpiryIndex
@@ -114,7 +114,8 @@ class PublishForwarder:
         self.recent_batches.recover(memory.batches, memory.unsure)
         memory.batches = []
         for kind in self._facts:
-            kind.recover(memory.extensions.pop(kind.number, ()), memory.unsure)
+            with of_this_format(partial("a fact of number {} in the log".format, kind.number)):
+                kind.recover(memory.extensions.pop(kind.number, ()), memory.unsure)
 
     def take_ids(self, ids: bytes, batches: bytes = b"") -> None:
         """Ids and judged batches of a topic's messages that another chain has; they are known here from now on."""

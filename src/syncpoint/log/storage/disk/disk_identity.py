@@ -125,7 +125,7 @@ def decode_identity(data: bytes | None) -> DiskIdentity | None:
     if fields is None:
         return None
     if fields.get("format") != FORMAT:
-        raise ValueError(f"disk format {fields.get('format')}, this version reads {FORMAT}")
+        raise ValueError(f"{DISK_FILE} has format {fields.get('format')}, this version reads {FORMAT}")
     return DiskIdentity(int(str(fields["universe"])), bytes.fromhex(str(fields["incarnation"])))
 
 

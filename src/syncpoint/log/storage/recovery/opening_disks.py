@@ -16,7 +16,7 @@ from typing import Any
 
 from syncpoint.base.runtime.files import DiskFenced, Files
 from syncpoint.log.storage.disk.disk_identity import DiskIdentity, Marks, merge_marks
-from syncpoint.log.storage.errors import CopiesChanged, DisksMissing, Fenced, ForeignDisk
+from syncpoint.log.storage.errors import GO_ON, CopiesChanged, DisksMissing, Fenced, ForeignDisk
 from syncpoint.log.storage.layout import LOCK_FILE
 from syncpoint.log.storage.quorum import AckRule
 from syncpoint.log.storage.recovery.scan import DiskScan, FoundCopy, scan_disk
@@ -132,7 +132,7 @@ class OpeningDisks:
             disk.restarts = self.files.restarts(disk.root)
             disk.scan = scan_disk(self.files, disk.root, disk.slot)
         except ValueError as error:
-            raise ForeignDisk(f"disk {disk.root}: {error}") from error
+            raise ForeignDisk(f"disk {disk.root}: {error}. {GO_ON}") from error
         disk.identity = disk.scan.identity
 
     def copies(self) -> list[FoundCopy]:

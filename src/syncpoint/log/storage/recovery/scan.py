@@ -12,16 +12,27 @@ from dataclasses import dataclass, field
 from syncpoint.base.runtime.file_content import read_exactly
 from syncpoint.base.runtime.files import Files
 from syncpoint.log.storage.disk.disk_identity import DiskIdentity, Marks, read_identity, read_marks
+from syncpoint.log.storage.errors import GO_ON, ForeignDisk
 from syncpoint.log.storage.layout import READMITTED_FILE, UNCLEAN_FILE, logs_dir, parse_log, parse_segment
-from syncpoint.log.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame, decode_header
+from syncpoint.log.storage.record import (
+    HEADER_BYTES,
+    MAGIC_BYTES,
+    VERSION,
+    Header,
+    decode_frame,
+    decode_header,
+    other_version,
+)
 from syncpoint.log.storage.segment import (
     DATA_START,
+    FORMAT,
     PAGE,
     SegmentHeader,
     Trailer,
     decode_front,
     decode_mark,
     decode_trailer,
+    other_format,
 )
 
 STEP_BYTES = 1 << 20  # of one read through a segment's frames
@@ -74,7 +85,9 @@ class FrameTable:
 
 
 def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
-    """Identity, marks and segment copies of one disk. Raises `OSError` when the folder cannot be read."""
+    """Identity, marks and segment copies of one disk. Raises `OSError` when the folder cannot be read, and
+    `ForeignDisk` for what is in another format.
+    """
     scan = DiskScan(slot, root)
     try:
         files.stat(root)
@@ -137,6 +150,8 @@ def _scan_file(files: Files, path: str, log: int, seq: int, scan: DiskScan) -> N
         sealed = None  # left behind by what the file was before
     if header is None and sealed is not None:
         header = sealed[0]
+    if header is None and (found := other_format(front)) is not None:
+        raise ForeignDisk(f"{path} has format {found}, this version reads {FORMAT}. {GO_ON}")
     if header is None:
         scan.unreadable.append(path)
         return
@@ -164,7 +179,7 @@ def frames_of(files: Files, path: str, size: int, seed: int) -> FrameTable:
     """Read the frames in the first `size` bytes of a copy with this seed. Raises `OSError`."""
     handle = files.open(path, write=False)
     try:
-        return _read_frames(_Window(files, handle, size), seed)
+        return _read_frames(_Window(files, path, handle, size), seed)
     finally:
         files.close(handle)
 
@@ -196,16 +211,20 @@ class _Window:
     same time. Offsets are those of the file, and only go forward.
     """
 
-    def __init__(self, files: Files, handle: int, size: int) -> None:
+    def __init__(self, files: Files, path: str, handle: int, size: int) -> None:
         self.size = size
-        self._files, self._handle = files, handle
+        self._files, self._path, self._handle = files, path, handle
         self._begin, self._data = 0, b""
 
     def header(self, offset: int, seed: int) -> Header | None:
-        """The header of a whole valid frame, or None."""
+        """The header of a whole valid frame, or None. Raises `ForeignDisk` for one in a format unknown here."""
         at = self._at(offset, HEADER_BYTES)
         header = decode_header(self._data, at, seed)
         if header is None:
+            if (found := other_version(self._data, at, seed)) is not None:
+                raise ForeignDisk(
+                    f"{self._path} holds an entry of version {found} at byte {offset}, here {VERSION} is read. {GO_ON}"
+                )
             return None
         at = self._at(offset, HEADER_BYTES + header.length)
         return None if decode_frame(self._data, at, seed) is None else header

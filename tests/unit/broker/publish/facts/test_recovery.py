@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.ledger import Ledger, SnapshotState
 from syncpoint.broker.publish.facts.recovery import RecoveredState, reconcile_sources, replay
 from syncpoint.broker.publish.facts.source import Source, SourceTable
+from syncpoint.log.storage.errors import ForeignDisk
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.memory_store import StoreInMemory
 
@@ -39,6 +42,35 @@ def test_no_fact_is_judged_by_an_older_catalog_than_it_was_written_by(what: str,
     facts = (FACTS[what], older)
     memory = recovered(checkpoint=facts) if in_checkpoint else recovered(*facts)
     assert memory.revision == 9
+
+
+OTHERWISE = {
+    "a ledger as it once was": struct.pack("<BQQI", records.FactKind.LEDGER, 5, 0, 0),
+    "a ledger as it once was, with sets": struct.pack("<BQQIQI", records.FactKind.LEDGER, 5, 0, 1, 1 << 24, 20)
+    + bytes(20),
+    "a ledger with more behind it": FACTS["a ledger"] + bytes(8),
+    "a snapshot with more behind it": FACTS["a snapshot"] + bytes(8),
+    "a revision of another width": FACTS["a revision"][:-4],
+    "a kind that comes later": bytes((200, 1)),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+@pytest.mark.parametrize("in_checkpoint", [False, True])
+def test_facts_in_another_format_are_refused_by_name(what: str, *, in_checkpoint: bool) -> None:
+    facts = (FACTS["a source"], OTHERWISE[what])
+    with pytest.raises(ForeignDisk, match=r"entry \d+ of DISK/logs/0000000001, .* in a format .*Start the version"):
+        recovered(checkpoint=facts) if in_checkpoint else recovered(*facts)
+
+
+def test_acknowledgements_and_changes_in_another_format_are_refused_by_name() -> None:
+    for kind in (EntryKind.ACKS, EntryKind.CATALOG):
+        store = StoreInMemory()
+        store.append(kind, b"\xff\xff\xff")
+        store.persist()
+        with pytest.raises(ForeignDisk, match="entry 1 of DISK/logs/0000000001, "):
+            replay(store.reopened())  # type: ignore[arg-type]
 
 
 def test_a_source_that_a_checkpoint_names_is_gone_once_a_fact_says_so() -> None:
