@@ -331,8 +331,8 @@ class SubscribeForwarder:
             self._known_max = 2 * max(len(self.used), len(self._tables)) + KNOWN_MAX
 
     def _begin_anew(self, now: float) -> None:
-        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing; but not
-        later than ANEW_MAX_S, for so long strict ones lend nothing, although no step may fail any more.
+        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing; but after
+        ANEW_MAX_S at the latest, since strict ones lend nothing until then, even where no step fails any more.
         """
         self._anew = {about: anew for about, anew in self._anew.items() if now < anew[0] + ANEW_MAX_S}
         due = {about for about in self.guard.doubted if about not in self._anew or now >= self._anew[about][0]}

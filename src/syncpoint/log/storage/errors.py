@@ -10,7 +10,7 @@ from syncpoint.base.model.errors import Code, SyncpointError
 
 GO_ON = (
     "No message was touched. Start the version of Syncpoint that wrote it; or name an empty folder, in which this "
-    "version begins with nothing. docs/data-on-disk.md says which folders can be read."
+    "version begins with nothing. See docs/data-on-disk.md."
 )
 """What to do with data in a format that this version cannot read."""
 

@@ -34,7 +34,7 @@ _HEADER = struct.Struct("<8sIQQQQQ16sHH")
 _TRAILER = struct.Struct("<8sQQQQIIIIH")
 _MARK = struct.Struct("<QQ")
 _CRC = struct.Struct("<I")
-_FORMAT = struct.Struct("<I")  # behind the magic, in every format
+_FORMAT = struct.Struct("<I")  # after the magic, in every format
 
 
 class SegmentHeader(NamedTuple):
