@@ -150,3 +150,16 @@ async def test_nothing_is_lent_to_who_sends_it_elsewhere_than_is_known_here(harn
             assert found.message.data == b"for b"
     await harness.call("Acknowledge", subscription=SUB, ack_ids=[held.ack_id, found.ack_id])
     assert harness.subscribe.outstanding()[0] == 0
+
+
+@simulated()
+async def test_who_asks_for_each_response_keeps_what_it_was_sent_when_its_stream_breaks_off(
+    harness: ServicerHarness,
+) -> None:
+    first, second = (Lends(harness.channel.stream(methods.DELIVERIES.LendInTurns)) for _ in range(2))
+    await first.ask(b"")
+    await harness.put("a")
+    await first.messages(1)
+    first.raw.cancel()
+    await second.ask(b"")
+    assert await second.silent(5), "it is still being pushed, forwarded or exported"
