@@ -14,7 +14,7 @@ from tracing import ROOT, SOURCES, Rows
 
 PAGE = ROOT / "docs" / "life-of-a-message.md"
 BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
-FILES_MAX = {"published": 28, "delivered": 28, "acknowledged": 32, "deleted": 31, "created": 40}
+FILES_MAX = {"published": 27, "delivered": 28, "acknowledged": 32, "deleted": 31, "created": 40}
 """How many files a way has at most; "created" is that of a CreateSubscription, which no list shows. What a message or
 a request does not use is no station on its way: lower these when it gets shorter, and do not raise them."""
 

@@ -15,13 +15,12 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
-from syncpoint.base.runtime.tasks import complete
+from syncpoint.base.runtime.tasks import complete, outcome_of
 from syncpoint.broker.pipeline.epoch_apply import NUMBER, EpochApply
 from syncpoint.broker.pipeline.epoch_commits import CommitRequest, Decided, Dropped, GapRefused, Repeated
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.links import LinkState, PlannedRange
-from syncpoint.broker.pipeline.persistence import persisted
 from syncpoint.broker.pipeline.records import EpochDecision, QueryRun, Stage
 from syncpoint.broker.pipeline.recovery import finish, read_back
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
@@ -299,3 +298,15 @@ def _described(link: LinkState) -> pipeline.Link:
         answer.skipped.add(**gap._asdict())
     answer.committed_at.FromNanoseconds(link.committed_ns)
     return answer
+
+
+async def persisted(publish: PublishForwarder) -> None:
+    """Return once everything that the log was given is persisted: only then may be answered what follows from it.
+    Raises `Unavailable` where that is unknown, as it is of a log that has failed.
+    """
+    publish.commit.check_writable()
+    if publish.store.persisted >= publish.store.appended:
+        return
+    waiting, on_outcome = outcome_of("answer to what was asked")
+    publish.commit.when_acks_persisted(on_outcome)
+    await waiting

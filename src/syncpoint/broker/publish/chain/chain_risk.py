@@ -21,7 +21,7 @@ from syncpoint.base.runtime.tasks import complete
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.keep.backlog import first_stored
-from syncpoint.broker.publish.keep.needed_runs import Run, needed_runs
+from syncpoint.broker.publish.keep.retention import Run, needed_runs
 from syncpoint.log.storage.entries_at_risk import (
     DiskFailure,
     EntryFate,

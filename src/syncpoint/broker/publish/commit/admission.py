@@ -1,16 +1,23 @@
-"""Admission: how much may be on its way to the disks at once.
+"""Admission: how much may be on its way to the disks at once, and what became of it, as counts for operators.
 
 Place: before anything of a publish is stored. A publish is let in, or refused at once, to come back later. Limits
 count messages and bytes accepted and not yet persisted, for the whole system and per topic, so a flood or a slow disk
 bounds memory instead of growing it. Refusal happens before anything is queued: RESOURCE_EXHAUSTED always means "not
 stored", which official clients retry with backoff.
+What the chains of a process count is written where messages are persisted, once for each entry, not for each message.
+What waits for its time is counted when it is published, and what pipelines stage when it becomes visible.
 """
 
+from __future__ import annotations
+
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from syncpoint.base.model.errors import ResourceExhausted
 from syncpoint.base.model.flow import FlowLimits
-from syncpoint.broker.publish.commit.publish_counts import PublishCounts
+from syncpoint.base.model.histogram import COUNTS, Histogram
+from syncpoint.broker.publish.commit.append import PendingEntry
+from syncpoint.broker.publish.facts.source import INNER_TOPICS
 from syncpoint.catalog.metadata.records import Topic
 
 
@@ -71,3 +78,59 @@ class Admission:
             del self._topics[topic]
         self.system.messages -= messages
         self.system.bytes -= nbytes
+
+
+class TopicCounts:
+    """Counters of one topic since the process began."""
+
+    __slots__ = ("bytes", "messages", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.messages = self.bytes = 0
+
+    def values(self) -> tuple[int, ...]:
+        """In the order of names above."""
+        return self.requests, self.messages, self.bytes
+
+
+class PublishCounts:
+    """`persist`: seconds from the turn in which an entry's messages were taken until it was persisted, by the stamps of
+    messages; `batch`: messages of an entry.
+    """
+
+    def __init__(self) -> None:
+        self.all = TopicCounts()
+        self.topics: dict[int, TopicCounts] = {}
+        self.persist, self.batch = Histogram(), Histogram(COUNTS)
+        self.commits = 0  # how often a log reported more as persisted
+        self.unknown = 0  # messages whose outcome nobody knows, because their log ended
+        self.duplicates = 0  # messages that were dropped because of their ids
+
+    def persisted(self, entry: PendingEntry, now_ns: int) -> None:
+        """An entry is on the disks."""
+        persist, seconds = self.persist, (now_ns - entry.time_ns) / 1e9
+        if seconds < 0:
+            seconds = 0.0
+        persist.counts[bisect_left(persist.bounds, seconds)] += 1  # as `note` does, without a call
+        persist.total += seconds
+        topic = entry.source.topic
+        if topic in INNER_TOPICS:
+            return
+        requests, messages, nbytes = len(entry.callers), entry.count, entry.bytes
+        batch = self.batch
+        batch.counts[bisect_left(batch.bounds, messages)] += 1
+        batch.total += messages
+        counts = self.topics.get(topic)
+        if counts is None:
+            counts = self.topics[topic] = TopicCounts()
+        counts.requests += requests
+        counts.messages += messages
+        counts.bytes += nbytes
+        every = self.all
+        every.requests += requests
+        every.messages += messages
+        every.bytes += nbytes
+
+    def forget(self, topic: int) -> None:
+        """A topic was deleted."""
+        self.topics.pop(topic, None)

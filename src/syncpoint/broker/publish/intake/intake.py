@@ -21,7 +21,7 @@ from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, not_a, suspended
 from syncpoint.base.model.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from syncpoint.base.model.names import parse_topic
-from syncpoint.broker.publish.commit.append import PublishCaller, completion
+from syncpoint.broker.publish.commit.append import FunctionCaller, PublishCaller, completion
 from syncpoint.broker.publish.commit.commit import GroupCommit
 from syncpoint.broker.publish.facts.judged_batches import JudgedBatches
 from syncpoint.broker.publish.facts.message_ids import MessageIds
@@ -30,10 +30,10 @@ from syncpoint.broker.publish.facts.scheduled import Scheduled, ScheduledMessage
 from syncpoint.broker.publish.facts.source import WAITING_TOPIC, MessagePlace, Source, SourceTable
 from syncpoint.broker.publish.facts.time_to_live import ExpiryIndex, lives_of
 from syncpoint.broker.publish.intake.judged_publishes import JudgedPublishes, NoteTaken
-from syncpoint.broker.publish.intake.parts_caller import PartsCaller
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
+from syncpoint.wire.protobuf.messages import pubsub
 
 
 class LogFacts(NamedTuple):
@@ -257,6 +257,37 @@ class Intake:
         lives = self._lives(source, count, stamped) if lifetimes.spans(stamped)[0] else ()
         fire = partial(self._scheduled.fire, messages, source.number, first)
         self.commit.add(source, count, stamped, completion(done), b"", (fire, *lives, *notes))
+
+
+class PartsCaller:
+    """One answer to a divided request, once both parts have theirs; `says`: one byte for each message of the request,
+    0 of the first part, 1 of the second. A failure of either part is answered at once, and once: what the other part
+    comes to is not known to the caller then.
+    """
+
+    def __init__(self, caller: PublishCaller, says: bytes) -> None:
+        self._caller, self._says = caller, says
+        self._ids: dict[int, list[str]] = {}
+        self._over = False
+
+    def part(self, number: int) -> PublishCaller:
+        """The caller of one part."""
+        return FunctionCaller(partial(self._replied, number), self._failed)
+
+    def _replied(self, number: int, response: bytes) -> None:
+        """A part is persisted."""
+        self._ids[number] = list(pubsub.PublishResponse.FromString(response).message_ids)
+        if len(self._ids) == 2 and not self._over:
+            self._over = True
+            ids = {part: iter(found) for part, found in self._ids.items()}
+            merged = pubsub.PublishResponse(message_ids=[next(ids[part]) for part in self._says])
+            self._caller.reply(merged.SerializeToString())
+
+    def _failed(self, error: SyncpointError) -> None:
+        """A part is not, or nobody knows."""
+        if not self._over:
+            self._over = True
+            self._caller.fail(error)
 
 
 def _nobody(error: Exception | None) -> None:
