@@ -81,7 +81,7 @@ class FakeOwner:
         self.shared = SharedCatalog(self.store)
         await self.shared.start()
         self.me = Member(self.name, (PUBLISH,), self.address, self.chain)
-        self.registration = Registration(self.store, self.shared, self.me)
+        self.registration = Registration(self.store, self.shared, lambda: self.me)
         self.own()
 
     def own(self, chain: int | None = None) -> None:

@@ -65,6 +65,11 @@ class Measured:
     recorder: Recorder | None = None
     further: list[RoomCollector] = field(default_factory=list)
 
+    def add_port(self, port: ClientPort, schemas: SchemaGate) -> None:
+        """The port for clients."""
+        self.port, self.schemas = port, schemas
+        self.listeners[CLIENTS] = port.methods, lambda: port.listening
+
 
 class ProcessMetrics:
     """What a process measures of itself. `name` and `roles`: what it is called there; `address`: a port for the page

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.node.process import Process, Role
+from syncpoint.node.process import Process
 from syncpoint.node.process_metrics import ProcessMetrics
 
 
@@ -27,7 +27,7 @@ class Noted:
         return call
 
 
-class TwoRoles(Process[Role]):
+class TwoRoles(Process):
     """A process over parts that do nothing."""
 
     def __init__(self, failing: str = "") -> None:

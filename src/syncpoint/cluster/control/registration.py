@@ -39,9 +39,10 @@ class _Flush:
 
 
 class Registration:
-    """Registers for one process. What is asked in one turn of the loop shares its transactions."""
+    """Registers for one process, `me` once it is a member. What is asked in one turn of the loop shares its
+    transactions."""
 
-    def __init__(self, store: SharedStore, catalog: CatalogCopy, me: Member) -> None:
+    def __init__(self, store: SharedStore, catalog: CatalogCopy, me: Callable[[], Member]) -> None:
         self._store, self._catalog, self._me = store, catalog, me
         self._waiting: dict[str, None] = {}
         self._next: _Flush | None = None
@@ -80,7 +81,8 @@ class Registration:
         Whatever becomes of it, it is void once the chain has been registered again: every registration is a write of
         the key, and only the one that was read here is deleted.
         """
-        owner = ChainOwner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
+        me = self._me()
+        owner = ChainOwner(me.name, me.incarnation, epoch, me.address).encode()
         key = OPEN.key(topic, chain)
         self._leaving.add(key)
         async with self._lock:

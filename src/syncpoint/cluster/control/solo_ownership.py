@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from syncpoint.base.model.cluster import ChainRecord
-from syncpoint.broker.publish.chain.chain import Chain
-from syncpoint.broker.publish.chain.host import ChainHost
 from syncpoint.broker.publish.chain.known_disks import Known
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.mirror import Identities
@@ -67,19 +64,3 @@ class OwnDisks:
         for folder, incarnation in zip(self._folders, now, strict=True):
             if incarnation:
                 self._identities.know_disk(str(folder), incarnation)
-
-
-class SoloOwnership:
-    """Opens the chain at the start, and closes it at the end; in between nobody can take it."""
-
-    def __init__(self, host: ChainHost, record: ChainRecord) -> None:
-        self._host, self._record = host, record
-
-    async def open(self) -> Chain:
-        """Raises what storage says."""
-        await self._host.open(self._record, SOLO_EPOCH)
-        return self._host.chain(self._record.number)
-
-    async def close(self) -> None:
-        """Seal it where that is possible."""
-        await self._host.stop()

@@ -61,7 +61,7 @@ from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
 from syncpoint.node.metadata import open_metadata
 from syncpoint.node.note import WORKERS_NOTE
-from syncpoint.node.solo.delivery_role import ACK_KEY as NODE_ACK_KEY
+from syncpoint.node.solo.own_chain import ACK_KEY as NODE_ACK_KEY
 from syncpoint.node.uses import USES, noted_uses
 
 IN_USE = "the cluster has been in use: only a new one, never started, can take over a folder"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
 
 import syncpoint
-from syncpoint.base.model.cluster import Member
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.cluster import PROXY, Member
+from syncpoint.base.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.base.tracing.otlp_tracer import tracer_of
 from syncpoint.broker.recording.recorder import Recorder
 from syncpoint.broker.recording.recorder_driver import RecorderDriver
+from syncpoint.broker.router.rendezvous import order
 from syncpoint.catalog.access.access import AccessFile
 from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
 from syncpoint.catalog.metadata.contract import Put, absent
@@ -30,14 +30,17 @@ from syncpoint.cluster.control.clocks import ClockExchange
 from syncpoint.cluster.control.durability_classes import CLASSES, DurabilityClasses
 from syncpoint.cluster.control.membership import Membership, new_incarnation
 from syncpoint.cluster.control.peer_channels import PeerChannels
+from syncpoint.front.api.options_admin import follow_limits
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
-from syncpoint.node.cluster.own_publishing import publish_by_proxy
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
+from syncpoint.wire.protobuf import methods
+
+PUBLISH_S = 10.0
 
 
 class ClusterContext:
@@ -45,7 +48,8 @@ class ClusterContext:
 
     def __init__(self, settings: ClusterSettings, process: ProcessSettings, environment: ClusterEnvironment) -> None:
         self.settings, self.process, self.environment = settings, process, environment
-        self.clock, self.random = TrustedClock(environment.clock), environment.random
+        self.clock = self.trusted = TrustedClock(environment.clock)
+        self.random = environment.random
         self.incarnation = new_incarnation(environment.random)
         self._access_file: AccessFile | None = None
         self.opened: list[str] = []  # further listeners of this process: HOST:PORT
@@ -97,11 +101,11 @@ class ClusterContext:
         )
         await self.directory.start()
         await self.shared.start()
-        self.catalog = self.shared.catalog
+        self.catalog, self.limits = self.shared.catalog, follow_limits(self.shared)
         recorder = Recorder(f"{self.process.name}/{self.incarnation:016x}", self.clock.time_ns)
         recorder.refusal = self._records_refusal
         recorder.follow(self.shared)
-        self.recording = RecorderDriver(recorder, partial(publish_by_proxy, self))
+        self.recording = RecorderDriver(recorder, self.publish_by_proxy)
         self.clocks = ClockExchange(self.store, self.environment.clock, self.clock, self.process.name)
         await self.clocks.start()
 
@@ -119,6 +123,26 @@ class ClusterContext:
         except InvalidArgument as error:
             return f"{self.process.name} cannot ask for rights: {error}"
         return "" if access is None else access.service.records_refusal(topic)
+
+    async def publish_by_proxy(self, topic: str, request: bytes) -> bytes:
+        """Publish on behalf of the service, as anybody does: a dead letter, delivery records. Up to three proxies are
+        tried, those of the own region where there are any; what is answered then is what is known. Raises
+        `SyncpointError`.
+        """
+        proxies = self.view.with_role(PROXY)
+        names = order(topic.encode(), [one.name for one in proxies if one.region == self.process.region])
+        error: SyncpointError = Unavailable("no proxy is there to publish by")
+        for name in (names or [one.name for one in proxies])[:3]:
+            address = self.address_of(name)
+            if address is None:
+                continue
+            try:
+                return await self.peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=PUBLISH_S)
+            except SyncpointError as failed:
+                error = failed
+                if error.code is not Code.UNAVAILABLE:
+                    break
+        raise error
 
     async def register(self, address: str, disk_address: str = "") -> None:
         """Become a member that can be called at `address`."""

@@ -10,27 +10,29 @@ import json
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final
 
 from syncpoint.base.kernel.memory import keep_freed_memory
 from syncpoint.catalog.metadata.contract import Put, StoreError
 from syncpoint.catalog.metadata.layout import LOADS
 from syncpoint.cluster.control.peer_channels import process_methods
+from syncpoint.node.cluster.claimed_chains import ClaimedChains
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.node.cluster.own_load import OwnCalls, OwnLoad
+from syncpoint.node.cluster.gathered_chains import GatheredChains
 from syncpoint.node.cluster.proxy_role import ProxyRole
-from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.reported import reported_settings, settings_digest
-from syncpoint.node.cluster.role_metrics import measured_roles, other_workers
 from syncpoint.node.cluster.router_role import RouterRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.storage_role import StorageRole
-from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.node.cluster.tls import tls_of
-from syncpoint.node.cluster.watching import WatchingProcess
+from syncpoint.node.cluster.watching import WatchingProcess, other_workers
+from syncpoint.node.own_load import OwnCalls, OwnLoad
 from syncpoint.node.process import Process, Role
 from syncpoint.node.process_metrics import ProcessMetrics
+from syncpoint.node.publish_role import PublishRole
+from syncpoint.node.subscribe_role import SubscribeRole
+from syncpoint.watch.metrics.role_families import MemberRoom
 from syncpoint.wire.protobuf import methods as rpc
 from syncpoint.wire.protobuf.messages import internal
 from syncpoint.wire.protobuf.serving import served
@@ -41,37 +43,20 @@ log = logging.getLogger(__name__)
 
 LOAD_S = 2.0
 RENEWED_S = 30.0  # what is under way on a connection that is made anew may take as long
+MEMBERS: Final = "members"  # whoever calls the listener for them
 SAME_S = 30.0  # how often a load that stays the same is written: what arrives late of an older one does not stand
 
 
-class ClusterRole(Role, Protocol):
-    """One thing a process of a cluster does, and what others see of it."""
-
-    disk_address: str
-
-    def methods(self) -> Methods:
-        """What others may call."""
-        ...
-
-    def status(self) -> dict[str, Any]:
-        """For operators."""
-        ...
-
-    def load(self, seconds: float) -> dict[str, Any]:
-        """For routers: what was carried in the last so many seconds, as rates."""
-        ...
-
-
-ROLES: dict[str, Callable[[ClusterContext], ClusterRole]] = {
+ROLES: dict[str, Callable[[ClusterContext], Role]] = {
     "storage": StorageRole,
-    "publish-forwarder": PublishRole,
-    "subscribe-forwarder": SubscribeRole,
+    "publish-forwarder": lambda context: PublishRole(context, ClaimedChains(context)),
+    "subscribe-forwarder": lambda context: SubscribeRole(context, GatheredChains(context)),
     "router": RouterRole,
     "proxy": ProxyRole,
 }
 
 
-class ClusterProcess(Process[ClusterRole]):
+class ClusterProcess(Process):
     """A started process. `address` is where others call it, `public_address` where clients call a proxy."""
 
     def __init__(
@@ -103,12 +88,16 @@ class ClusterProcess(Process[ClusterRole]):
         self.methods: Methods = dict(process_methods(self.status))
         for role in self.roles.values():
             self.methods = {**self.methods, **role.methods()}
-        measured, self._members = measured_roles(self.common, self.roles, self.methods, self)
+        found = self.collect()
+        found.listeners[MEMBERS] = self.methods, lambda: self.listening
+        opened = () if found.host is None else found.host.chains.keys()
+        self._members = MemberRoom(self.common.view, self.common.name, lambda: self.is_member, lambda: opened)
+        found.further.append(self._members)
         return ProcessMetrics(
             self.common,
             self.process.name,
             self.process.roles,
-            measured,
+            found,
             self.settings.metrics_export,
             self.process.metrics,
             partial(other_workers, self.common) if self.environment.one_server else None,

@@ -21,7 +21,6 @@ from syncpoint.cluster.control.peer_channels import Reach
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.cluster.control.usage_reports import ReportedUses
 from syncpoint.front.api.cluster_admin import ClusterAdmin
-from syncpoint.front.api.options_admin import follow_limits
 from syncpoint.front.api.server_admin import ServerIdentity
 from syncpoint.front.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.front.proxy.key_admin import KeyCleaner
@@ -35,7 +34,11 @@ from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
 from syncpoint.node.cluster.client_reports import clients_of_all
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
+from syncpoint.node.process import Role
+from syncpoint.node.process_metrics import Measured
 from syncpoint.node.settings import ClientSettings
+from syncpoint.watch.metrics.role_families import PROXY as PROXY_STATUS
+from syncpoint.watch.metrics.role_families import StatusRoom
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.serving import served
 from syncpoint.wire.transport.call_counts import CallCounts
@@ -47,10 +50,8 @@ LATE_S = 0.25
 _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
 
 
-class ProxyRole:
+class ProxyRole(Role):
     """Run a proxy. `port`: the port for clients."""
-
-    disk_address = ""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
@@ -58,7 +59,6 @@ class ProxyRole:
     async def start(self) -> None:
         """Make the parts; clients cannot call yet."""
         context = self._context
-        self.limits = follow_limits(context.shared)
         self.distances = Distances(context.process.region)
         self.prober = Prober(self.distances, self._ping, self._others, context.clock, context.random)
         commits = HeadCommit(context.store, context.shared, Barrier(context.view, context.peers))
@@ -76,14 +76,14 @@ class ProxyRole:
         )
         settings = context.settings
         self.port = ClientPort(context, self._given(), self.control)
-        handling = MessageHandling(self.limits, self._sealer(), self.port.transformer, context.environment.apart)
+        handling = MessageHandling(context.limits, self._sealer(), self.port.transformer, context.environment.apart)
         self.proxy = Proxy(cluster, handling, self.distances, context.clock)
         queries = ClusterQueries(context.view, context.peers)
         self.admin = ClusterAdmin(
             self.control,
             context.view,
             Operations(context.view, context.catalog, context.clock),
-            self.limits,
+            context.limits,
             ServerIdentity(context.universe, settings.classes[DEFAULT_CLASS].durability, context.clock.time_ns()),
             context.classes,
             queries,
@@ -164,6 +164,10 @@ class ProxyRole:
         await self.prober.stop()
         await self.proxy.stop()
         await self.port.close()
+
+    def measure(self, found: Measured) -> None:
+        found.add_port(self.port, self.proxy.publisher.schemas)
+        found.further.append(StatusRoom("proxy", PROXY_STATUS, self.proxy.status))
 
     def status(self) -> dict[str, Any]:
         return {**self.proxy.status(), **self.port.status()}

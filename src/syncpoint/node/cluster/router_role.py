@@ -17,6 +17,9 @@ from syncpoint.cluster.control.operations import Operations
 from syncpoint.cluster.control.peer_channels import Reach
 from syncpoint.cluster.mitigation.mitigation_driver import MitigationDriver
 from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.process import Role
+from syncpoint.node.process_metrics import Measured
+from syncpoint.watch.metrics.role_families import MITIGATION, ROUTER, HeadroomRoom, StatusRoom
 from syncpoint.wire.transport.calls import Methods
 
 log = logging.getLogger(__name__)
@@ -27,10 +30,8 @@ def in_milliseconds(distances: Mapping[str, float]) -> dict[str, float]:
     return {region: round(distance, 3) for region, distance in distances.items()}
 
 
-class RouterRole:
+class RouterRole(Role):
     """Run a router."""
-
-    disk_address = ""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
@@ -98,6 +99,13 @@ class RouterRole:
 
     def status(self) -> dict[str, Any]:
         return dict(self.service.status())
+
+    def measure(self, found: Measured) -> None:
+        found.further += [
+            StatusRoom("router", ROUTER, self.service.status),
+            StatusRoom("mitigation", MITIGATION, self.mitigation.status),
+            HeadroomRoom(self._context.view, lambda: self.service.leads),
+        ]
 
     def load(self, seconds: float) -> dict[str, Any]:
         return {"distances": in_milliseconds(self.service.distances.known())}

@@ -10,7 +10,9 @@ from syncpoint.log.diskserver.disk_server import DiskServer, DiskServerSettings,
 from syncpoint.log.diskserver.fencing import CHAINS
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ProcessSettings
-from syncpoint.wire.transport.calls import Methods
+from syncpoint.node.process import Role
+from syncpoint.node.process_metrics import Measured
+from syncpoint.watch.metrics.role_families import DiskServerRoom
 from syncpoint.wire.transport.network import address_called, split_address
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ def announce_new(process: ProcessSettings) -> None:
         )
 
 
-class StorageRole:
+class StorageRole(Role):
     """Serve disks to chains. `diskserver` handles epochs and fencing."""
 
     def __init__(self, context: ClusterContext) -> None:
@@ -49,16 +51,8 @@ class StorageRole:
         self._server: DiskServer = await serve_disks(settings)
         self.disk_address = address_called(process.disks_listen, *split_address(self._server.address))
 
-    def methods(self) -> Methods:
-        return {}
-
-    async def on_joined(self) -> None:
-        """Nothing more to do once this process is a member."""
-
-    async def drain(self) -> None:
-        """Owners notice by themselves."""
-
     async def stop(self) -> None:
+        """Owners notice by themselves."""
         await self._server.stop()
 
     def hang_up(self) -> None:
@@ -68,5 +62,5 @@ class StorageRole:
     def status(self) -> dict[str, Any]:
         return self._server.status()
 
-    def load(self, seconds: float) -> dict[str, Any]:
-        return {}
+    def measure(self, found: Measured) -> None:
+        found.further.append(DiskServerRoom(self.status))

@@ -20,6 +20,8 @@ from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.process_monitor import ProcessMonitor
+from syncpoint.watch.metrics.exposition import Exposition
+from syncpoint.watch.metrics.gathered import GatheredText
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.monitor.alert_rules import UNSERVED_S
 from syncpoint.watch.monitor.monitor_driver import Monitor
@@ -31,6 +33,7 @@ from syncpoint.wire.protobuf.methods import Method
 from syncpoint.wire.transport.calls import Methods
 
 ASK_S: Final = 4.0
+ASK_WORKER_S: Final = 1.0
 RELAY_S: Final = 30.0
 
 log = logging.getLogger(__name__)
@@ -123,8 +126,7 @@ class WatchingProcess:
         address = self._context.address_of(name)
         if address is None:
             raise Unavailable(f"{name} is no member of the cluster now")
-        answer = await self._context.peers.call(address, methods.PROCESS.GetMetrics, b"", timeout_s=ASK_S)
-        return internal.MetricsResponse.FromString(answer).text
+        return await _metrics_at(self._context, ASK_S, address)
 
     async def _relayed(self, method: Method, request: bytes) -> bytes:
         assert self._place is not None
@@ -132,3 +134,18 @@ class WatchingProcess:
         if address is None:
             raise Unavailable(f"{self._place.process}, which keeps history, is no member of the cluster now")
         return await self._context.peers.call(address, method, request, timeout_s=RELAY_S)
+
+
+async def _metrics_at(context: ClusterContext, timeout_s: float, address: str) -> bytes:
+    answer = await context.peers.call(address, methods.PROCESS.GetMetrics, b"", timeout_s=timeout_s)
+    return internal.MetricsResponse.FromString(answer).text
+
+
+def other_workers(context: ClusterContext, own: Exposition) -> GatheredText:
+    """The text of all workers of this server."""
+
+    def others() -> Mapping[str, str]:
+        members = [seen.value for seen in context.view.members.items.values()]
+        return {one.name: one.address for one in members if one.name != context.name}
+
+    return GatheredText(own, others, partial(_metrics_at, context, ASK_WORKER_S), context.environment.blocking)

@@ -16,9 +16,11 @@ from syncpoint.front.api.node_admin import SERVER, LocalInquiry, NodeAdmin
 from syncpoint.front.api.publisher import PublisherService
 from syncpoint.front.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.node.client_port import Backend, ClientPort
-from syncpoint.node.solo.delivery_role import DeliveryRole
-from syncpoint.node.solo.log_role import LogRole
+from syncpoint.node.process import Role
+from syncpoint.node.process_metrics import Measured
+from syncpoint.node.solo.own_chain import OwnChain
 from syncpoint.node.solo.solo_context import SoloContext
+from syncpoint.node.subscribe_role import SubscribeRole
 from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
@@ -27,10 +29,10 @@ from syncpoint.wire.transport.network import Listening
 from syncpoint.wire.transport.server import Fallback
 
 
-class ClientRole:
+class ClientRole(Role):
     """Serve the clients of a node."""
 
-    def __init__(self, context: SoloContext, log: LogRole, deliveries: DeliveryRole) -> None:
+    def __init__(self, context: SoloContext, log: OwnChain, deliveries: SubscribeRole) -> None:
         self._context, self._log, self._deliveries = context, log, deliveries
 
     async def start(self) -> None:
@@ -39,9 +41,8 @@ class ClientRole:
         self.port = port = ClientPort(context, context.settings, log.control)
         self.transforms = forwarder.transforms = DeliveryTransforms(port.transformer)
         if port.access is not None:
-            context.recorder.refusal = port.access.service.records_refusal
-            forwarder.letter_refusal = port.access.service.letter_refusal
-            forwarder.quota.bytes_of = port.access.outstanding_of
+            context.recording.recorder.refusal = port.access.service.records_refusal
+            self._deliveries.heed(port.access)
         inquiry = LocalInquiry(log.publish, forwarder, lambda number: port.consumption.describe(number))
         durability, started_ns = context.settings.durability, context.clock.time_ns()
         self.admin = NodeAdmin(log.control, log.publish, inquiry, context.limits, durability, started_ns)
@@ -99,6 +100,9 @@ class ClientRole:
         await self.publisher.stop()
         await self.transforms.stop()
         await self.port.close()
+
+    def measure(self, found: Measured) -> None:
+        found.add_port(self.port, self.schemas)
 
     async def _serve(self, methods: Methods, tls: ssl.SSLContext | None, on_fallback: Fallback | None) -> Listening:
         settings = self._context.settings

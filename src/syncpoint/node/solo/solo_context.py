@@ -51,8 +51,8 @@ class SoloContext:
         self.metadata = environment.open_metadata(data / "metadata.sqlite", self.clock, self.random)
         self.identities, self.mirror = Identities(self.metadata), CatalogMirror(self.metadata)
         self.trusted, self.limits, self.shared = TrustedClock(self.clock), FlowLimits(), LogCatalog()
-        self.recorder = Recorder(NODE, self.trusted.time_ns)
-        self.recording = RecorderDriver(self.recorder, lambda topic, request: self.publish_own(topic, request))
+        recorder = Recorder(NODE, self.trusted.time_ns)
+        self.recording = RecorderDriver(recorder, lambda topic, request: self.publish_own(topic, request))
 
     async def close(self) -> None:
         """Let others have the folder."""

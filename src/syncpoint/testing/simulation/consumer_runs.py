@@ -28,7 +28,7 @@ from syncpoint.broker.publish.facts.message_ids import PUBLISHED
 from syncpoint.broker.publish.intake import firing
 from syncpoint.front.api import exports, options_admin
 from syncpoint.node import client_port
-from syncpoint.node.solo import log_role
+from syncpoint.node.solo import own_chain
 from syncpoint.node.solo.node import Node
 from syncpoint.testing.rigs.history import MessageIdentity, Outcome, Publish, seal
 from syncpoint.testing.simulation.api_clients import TOPIC
@@ -182,7 +182,7 @@ class ConsumerRun(SimRun[ConsumingNode]):
             stack.enter_context(patched(exports, _MAX_DURATION_S=(1, 600)))
             stack.enter_context(patched(options_admin, DUPLICATE_WINDOW_SECONDS_MIN=1))
             stack.enter_context(patched(firing, TURN_MESSAGES=2))
-            stack.enter_context(patched(log_role, ChainPipelines=WatchedPipelines))
+            stack.enter_context(patched(own_chain, ChainPipelines=WatchedPipelines))
             # Nobody calls over HTTP/1.1.
             stack.enter_context(patched(client_port, console_pages=lambda *_: [], client_http=lambda *_, **__: None))
             if self.full:

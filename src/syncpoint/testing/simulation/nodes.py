@@ -132,7 +132,7 @@ class SimPublisher(SimNode):
         self.host = ChainHost(
             ChainContext(
                 shared=self.shared,
-                registrar=Registration(self.store, self.shared, me),
+                registrar=Registration(self.store, self.shared, lambda: me),
                 assignments=lambda topic: self.shared.assignment,
                 sealed=self._sealed,
                 open_files=self._open_files,

@@ -12,7 +12,6 @@ import contextvars
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from syncpoint.base.model.cluster import ChainRecord
 from syncpoint.base.model.errors import SyncpointError
@@ -29,8 +28,9 @@ from syncpoint.log.storage.settings import StorageSettings
 from syncpoint.node.cluster.cluster_environment import AddressOf, ClusterEnvironment, root_of
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
-from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.node.process import Role
+from syncpoint.node.publish_role import PublishRole
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
@@ -38,7 +38,6 @@ from syncpoint.testing.simulation.push_endpoint import SimEndpoint
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimChildProcesses, SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
-from syncpoint.wire.transport.calls import Methods
 
 SETTINGS = StorageSettings(
     segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=60, reserve_bytes=0,
@@ -50,32 +49,11 @@ SETTINGS = StorageSettings(
 STOP_S = 20.0  # how long whoever watches over a process waits for its end
 
 
-class DisksRole:
-    """The storage role: its disks are the farm's server of the same name."""
+class DisksRole(Role):
+    """The storage role: its disks are the farm's server of the same name, which runs and ends with the process."""
 
     def __init__(self, name: str) -> None:
         self.disk_address = f"{name}:7000"
-
-    async def start(self) -> None:
-        """The server runs with the process."""
-
-    def methods(self) -> Methods:
-        return {}
-
-    async def on_joined(self) -> None:
-        """Nothing more to do."""
-
-    async def drain(self) -> None:
-        """Owners notice by themselves."""
-
-    async def stop(self) -> None:
-        """With the process."""
-
-    def status(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, seconds: float) -> dict[str, Any]:
-        return {}
 
 
 class SimMember:

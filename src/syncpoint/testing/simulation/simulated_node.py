@@ -89,8 +89,8 @@ class NodeLife:
             sim.coverage.sometimes("a node does not start at once")
             sim.does_not_start(error)
             return
-        guard = node.deliveries.upkeep.rounds.guard
-        node.deliveries.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        guard = node.log.host.rounds.guard
+        node.log.host.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         sim.equip(node)
         found = node.log.store.recovered
         sim.coverage.sometimes("a tail is cut at recovery", found.cut)

@@ -108,7 +108,7 @@ late = plain_test(run)
 @late
 async def test_a_late_removal_does_not_remove_the_next_registration(store: Late) -> None:
     store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
-    registration = Registration(store, Copy(), ME)
+    registration = Registration(store, Copy(), lambda: ME)
     await registration.register(1, 7)
     store.only(Delete, "open/")
     with pytest.raises(SyncpointError):
@@ -123,7 +123,7 @@ async def test_a_late_removal_does_not_remove_the_next_registration(store: Late)
 async def test_a_registration_asked_for_after_a_removal_is_not_removed_by_it(store: Late) -> None:
     """Both wait for the lock; the registration shares a batch that was begun before the removal."""
     store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
-    registration = Registration(store, Copy(), ME)
+    registration = Registration(store, Copy(), lambda: ME)
     store.only(Put, "open/2/")
     first = asyncio.ensure_future(registration.register(2, 7))
     await asyncio.sleep(0.1)  # it holds the lock
@@ -139,7 +139,7 @@ async def test_a_registration_asked_for_after_a_removal_is_not_removed_by_it(sto
 @late
 async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> None:
     copy = Copy()
-    registration = Registration(store, copy, ME)
+    registration = Registration(store, copy, lambda: ME)
     store.put("catalog/head", b"5 1")
     copy.stuck.clear()
     stuck = asyncio.ensure_future(registration.register(1, 7))
@@ -153,7 +153,7 @@ async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> 
 
 @late
 async def test_whoever_waits_for_a_registration_learns_soon_that_the_metadata_does_not_answer(store: Late) -> None:
-    registration = Registration(store, Copy(), ME)
+    registration = Registration(store, Copy(), lambda: ME)
     store.delays = lambda one: True
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -173,7 +173,7 @@ async def test_whoever_waits_for_a_registration_learns_soon_that_the_metadata_do
 @late
 async def test_a_removal_is_sent_only_if_it_is_still_wanted_once_the_metadata_answers(store: Late) -> None:
     store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
-    registration = Registration(store, Copy(), ME)
+    registration = Registration(store, Copy(), lambda: ME)
     await registration.register(1, 7)
     await registration.register(2, 8)
     assert not await registration.unregister(1, 7, 3, lambda: False)
@@ -193,7 +193,7 @@ async def test_a_removal_is_sent_only_if_it_is_still_wanted_once_the_metadata_an
 @late
 async def test_what_is_registered_is_reported_only_once_the_copy_has_reached_the_catalog_of_then(store: Late) -> None:
     copy = Copy()
-    registration = Registration(store, copy, ME)
+    registration = Registration(store, copy, lambda: ME)
     await registration.register(1, 7)
     store.put("catalog/head", b"5 1")
     copy.stuck.clear()

@@ -286,7 +286,7 @@ async def test_a_topic_is_registered_until_the_owner_takes_it_back(bare: Bare) -
     shared = bare.open()
     catalog = SharedCatalog(shared)
     await catalog.start()
-    registration = Registration(shared, catalog, ME)
+    registration = Registration(shared, catalog, lambda: ME)
     before = bare.store.status().revision
     assert set(await asyncio.gather(*(registration.register(topic, 3) for topic in range(250)))) == {0}
     assert bare.store.status().revision == before + 3, "what is asked at once shares transactions"

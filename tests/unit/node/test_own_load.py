@@ -6,7 +6,7 @@ import pytest
 
 from syncpoint.base.model.errors import Code
 from syncpoint.base.model.histogram import Histogram
-from syncpoint.node.cluster.own_load import DiskLooks, ObservedDisk, OwnCalls
+from syncpoint.node.own_load import DiskLooks, ObservedDisk, OwnCalls
 from syncpoint.wire.transport.calls import Streaming, Unary
 
 

@@ -1,15 +1,17 @@
-"""What the role of a subscribe forwarder does beside its parts."""
+"""What a subscribe forwarder of a cluster publishes by itself."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError, Unprocessed
-from syncpoint.node.cluster.subscribe_role import SubscribeRole
+from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.cluster.gathered_chains import GatheredChains
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,8 @@ def test_a_dead_letter_goes_to_the_next_proxy_where_one_is_away(errors: list[Syn
         address_of=lambda name: f"{name}:1",
         peers=Peers(),
     )
+    context.publish_by_proxy = partial(ClusterContext.publish_by_proxy, context)
     reported: list[bytes | Exception] = []
-    asyncio.run(SubscribeRole(context)._publish_by_proxy("projects/p/topics/t", b"", reported.append))
+    asyncio.run(GatheredChains(context)._publish_by_proxy("projects/p/topics/t", b"", reported.append))
     assert (reported == [b"stored"]) is stored
     assert len(reported) == 1
