@@ -19,8 +19,7 @@ from syncpoint.catalog.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.catalog.metadata.etcd_client import User
 from syncpoint.catalog.metadata.store_client import read_all
 from syncpoint.node.cluster import settings
-from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.etcd_tls import EtcdNetwork
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment, EtcdNetwork
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.rigs.etcd import EtcdCluster, why_not
 from syncpoint.testing.rigs.plain_tests import on_loop

@@ -124,7 +124,11 @@ class CertificateFiles:
 
 def reason_of(error: ssl.SSLError | OSError | InvalidArgument) -> str:
     """The reason in words."""
-    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return str(error.reason).lower().replace("_", " ")
+    return str(getattr(error, "strerror", None) or error)
 
 
 def readable(key: str, path: Path) -> str:

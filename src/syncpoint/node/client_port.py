@@ -9,13 +9,15 @@ Order: made with the catalog, `connect`ed to the backend, `open`ed, and `begin` 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 from starlette.routing import BaseRoute
 
+from syncpoint.base.model.hosts import loopback
+from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
 from syncpoint.base.tracing.tracer import Tracer
@@ -46,7 +48,6 @@ from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.front.api.server_admin import ServerAdmin
 from syncpoint.front.api.traced_calls import CallTraces
-from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
 from syncpoint.node.node_environment import ProcessEnvironment
 from syncpoint.node.public_tls import PublicTls, public_tls
@@ -55,9 +56,11 @@ from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.watch.console.console_pages import console_pages
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.metrics.scraped_page import metrics_page
-from syncpoint.wire.transport.calls import Call, Methods
+from syncpoint.wire.rest.http1 import HttpFallback, http_fallback
+from syncpoint.wire.transport.calls import Call, CallContext, Methods
+from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import Listening, join_address
-from syncpoint.wire.transport.server import Fallback
+from syncpoint.wire.transport.server import Fallback, Server
 
 OpenPort = Callable[[Methods, ssl.SSLContext | None, Fallback | None], Awaitable[Listening]]
 """Opens the port for clients, which answers these methods. Raises `OSError`."""
@@ -286,3 +289,45 @@ class ClientPort:
 
     async def _forwarded(self, request: bytes) -> bytes:
         return await published(partial(self._backend.publisher.publish, origin=PublishOrigin.FORWARD), request)
+
+
+def client_http(
+    methods: Methods,
+    limits: TransportLimits,
+    access: Access | None,
+    pages: Sequence[BaseRoute] = (),
+    *,
+    apart: Apart = at_once,
+    host: str,
+    host_names: Sequence[str] = (),
+) -> HttpFallback:
+    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods. `apart`:
+    does what takes long. `host`: where the port listens; where that is this machine alone and callers are not
+    identified, it is called by the names of this machine and by `host_names` alone.
+    """
+    if access is not None:
+        gate = access.gate
+        return http_fallback(
+            methods, limits, admit=gate.admit, who=gate.tenant_of, payer=gate.payer_of, apart=apart, pages=pages
+        )
+    hosts = (host, *host_names) if loopback(host) else None
+    return http_fallback(methods, limits, apart=apart, pages=pages, hosts=hosts)
+
+
+def bound_callers(listening: Listening, access: Access | None, apart: Apart) -> None:
+    """Bound what each caller of the port may hold of unfinished calls, and keep large compressed messages off the loop;
+    one of a simulation holds nothing."""
+    if not isinstance(listening, Server):
+        return
+    if access is None:
+        listening.bound_callers(None)
+        listening.unfold_apart(apart, None)
+        return
+    gate = access.gate
+
+    def payer(call: CallContext) -> str:
+        gate.admit(call)
+        return gate.payer_of(call)
+
+    listening.bound_callers(gate.tenant_of)
+    listening.unfold_apart(apart, payer)

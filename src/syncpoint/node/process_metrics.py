@@ -1,6 +1,6 @@
 """Which metrics a process shows: the collectors of what it has, put together, and where they are read.
 
-Place: one for a node, a worker, and any process of a cluster; what only these have comes from `cluster.role_metrics`.
+Place: one for a node, a worker, and any process of a cluster; each role adds what is measured of it.
 """
 
 from __future__ import annotations

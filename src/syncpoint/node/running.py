@@ -1,6 +1,6 @@
 """The driver of every program that serves until a signal ends it.
 
-Place: under `serve`, `cluster.serve`, `workers.worker` and `standing_monitor`. What is started, and in which words and
+Place: under `serve`, `cluster.serve`, `workers.worker` and `process_monitor`. What is started, and in which words and
 exit codes an end is explained, is theirs.
 """
 

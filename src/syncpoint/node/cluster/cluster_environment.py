@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import ssl
 from collections.abc import Awaitable, Callable
@@ -10,23 +11,60 @@ from functools import partial
 from pathlib import Path
 
 from syncpoint.base.model.cluster import ChainRecord, DiskPlace
-from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.model.errors import InvalidArgument, Unavailable
 from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.machine import network_of_machine
 from syncpoint.catalog.metadata.etcd import open_etcd
 from syncpoint.catalog.metadata.remote import open_remote
 from syncpoint.catalog.metadata.store_client import SharedStore
 from syncpoint.log.diskserver.remote_files import DiskAddress, RemoteFiles
-from syncpoint.node.cluster.etcd_tls import EtcdNetwork
+from syncpoint.node.certificate_files import reason_of
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.node.node_environment import ProcessEnvironment
 from syncpoint.wire.transport.limits import TransportLimits
-from syncpoint.wire.transport.network import Network, TcpNetwork, split_address
+from syncpoint.wire.transport.network import AnyChannel, Network, TcpNetwork, split_address
 from syncpoint.wire.transport.unsent import Unsent
 
 AddressOf = Callable[[str], str | None]
 """Where a storage process of that name serves its disks; None while it is not there."""
+
+
+log = logging.getLogger(__name__)
+
+
+class EtcdNetwork(TcpNetwork):
+    """Connections to etcd by TLS. `ca`: who signs the certificates of etcd; None: the authorities of the system.
+    `certificate`, `key`: shown to an etcd that asks for one. Raises `InvalidArgument`.
+
+    Every new connection trusts the authority and shows the certificate that are on the disk by then. Files that cannot
+    be used are logged, and connections are made with those before them.
+    """
+
+    def __init__(self, ca: Path | None, certificate: Path | None, key: Path | None) -> None:
+        self._ca, self._certificate, self._key = ca, certificate, key
+        try:
+            super().__init__(client_tls=self._read())
+        except (ssl.SSLError, OSError) as error:
+            raise InvalidArgument("metadata", self._problem(error)) from None
+
+    def channel(self, address: str) -> AnyChannel:
+        """Open a channel with the current certificates. The client of etcd calls this after a member has failed."""
+        try:
+            self._client_tls = self._read()
+        except (ssl.SSLError, OSError) as error:
+            log.error("%s; the files before go on to be used", self._problem(error))
+        return super().channel(address)
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=None if self._ca is None else str(self._ca))
+        if self._certificate is not None:
+            context.load_cert_chain(self._certificate, self._key)
+        return context
+
+    def _problem(self, error: ssl.SSLError | OSError) -> str:
+        files = ", ".join(str(one) for one in (self._ca, self._certificate, self._key) if one is not None)
+        return f"{files} cannot be used for etcd: {reason_of(error)}"
 
 
 @dataclass(frozen=True)

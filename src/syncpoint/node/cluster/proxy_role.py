@@ -30,9 +30,8 @@ from syncpoint.front.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.front.proxy.push_feeds import PushFeeds
 from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.node.client_port import Backend, ClientPort
-from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
-from syncpoint.node.cluster.client_reports import clients_of_all
 from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.cluster.other_proxies import audit_logs, audit_methods, clients_of_all
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.process import Role
 from syncpoint.node.process_metrics import Measured

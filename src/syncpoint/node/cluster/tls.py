@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.base.model.cluster import Member
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.node.certificate_files import CertificateFiles, readable
+from syncpoint.node.certificate_files import CertificateFiles, readable, reason_of
 from syncpoint.node.cluster.settings import ClusterSettings, TlsFiles
 from syncpoint.wire.transport.frames import PREFACE
 from syncpoint.wire.transport.network import split_address
@@ -128,13 +128,6 @@ async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None
             f"{name} has no valid certificate for this cluster ({tls.files.certificate}, trusting {tls.files.ca});"
             f" {refused}. Give it one that is signed by the cluster's CA."
         )
-
-
-def reason_of(error: ssl.SSLError) -> str:
-    """The reason in words."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    return str(error.reason or error).lower().replace("_", " ")
 
 
 def _refusal(context: ssl.SSLContext, address: str) -> str | None:

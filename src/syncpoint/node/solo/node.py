@@ -14,8 +14,7 @@ from syncpoint.node.process_metrics import CLIENTS, ProcessMetrics
 from syncpoint.node.publish_role import PublishRole
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.solo.client_role import ClientRole
-from syncpoint.node.solo.own_chain import OwnChain
-from syncpoint.node.solo.own_log import OwnLog
+from syncpoint.node.solo.own_chain import OwnChain, OwnLog
 from syncpoint.node.solo.solo_context import NODE, SoloContext
 from syncpoint.node.subscribe_role import SubscribeRole
 from syncpoint.watch.monitor.scrape_sources import TextSource

@@ -1,6 +1,6 @@
 """The chain of a node, opened from its own disks, and the catalog that lies in its log.
 
-Place: the `ChainsHere` of a node.
+Place: the `ChainsHere` of a node (`OwnChain`), and its `Upstream` (`OwnLog`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.broker.pipeline.exclusive_readers import NodeReaders
 from syncpoint.broker.pipeline.home import SoloHomes
 from syncpoint.broker.pipeline.mounting import ChainPipelines
 from syncpoint.broker.publish.chain.chain import Chain, ChainContext
@@ -25,6 +26,8 @@ from syncpoint.node.metadata import align
 from syncpoint.node.process_metrics import Measured
 from syncpoint.node.publish_role import ChainsHere
 from syncpoint.node.solo.solo_context import NODE, SoloContext
+from syncpoint.node.subscribe_role import Fetching, SubscribeRole, Upstream
+from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
 from syncpoint.watch.metrics.risk_families import WatchedChain
 
@@ -109,6 +112,32 @@ class OwnChain(ChainsHere):
 
     def measure(self, found: Measured) -> None:
         found.watched = _watched
+
+
+class OwnLog(Upstream):
+    """Deliver from that chain, and do what the clock asks for."""
+
+    def __init__(self, context: SoloContext, log: OwnChain) -> None:
+        self._context, self._log = context, log
+
+    async def fetching(self) -> Fetching:
+        return Fetching(self._log.publish.server, self._log.ack_key)
+
+    def serve(self, role: SubscribeRole) -> None:
+        context, log = self._context, self._log
+        log.pipelines.reader.exclusive = NodeReaders(log.publish, role.forwarder, log.control.commit)
+        self.upkeep = Upkeep(
+            log.chain.upkeep, log.host.rounds, role.forwarder, log.control, context.mirror, context.clock
+        )
+
+    async def on_joined(self) -> None:
+        """Delete what short lives have left before anybody is served."""
+        self.upkeep.start()
+        await self.upkeep.catch_up()
+
+    async def stop(self) -> None:
+        """Note what was used."""
+        await self.upkeep.stop()
 
 
 def _watched(chain: Chain) -> WatchedChain:

@@ -37,7 +37,7 @@ def monitor(path: Path, data: Path, listen: str) -> None:
       syncpoint alerts list --endpoint 127.0.0.1:8086
     """
     from syncpoint.base.model.errors import SyncpointError
-    from syncpoint.node.standing_monitor import run
+    from syncpoint.node.process_monitor import run
     from syncpoint.programs.cli.errors import Problem
     from syncpoint.watch.monitor.monitor_settings import load_monitor
     from syncpoint.wire.transport.network import split_address

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.node.client_http import client_http
+from syncpoint.node.client_port import client_http
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.server import serve
 
