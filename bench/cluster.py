@@ -20,7 +20,7 @@ from bench.failover import failover
 from bench.harness import Bench, Run, Target, arguments, number
 from bench.process import Failed, UnderLoad
 from syncpoint.base.model.errors import SyncpointError
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 
 OURS = "3 forwarders"
 WARM_UP_S = 10.0  # the routers have spread the load over the forwarders by then

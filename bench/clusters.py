@@ -17,7 +17,7 @@ from bench import machine
 from bench.broker_clusters import MEMBERS, BrokerCluster
 from bench.harness import Bench, Run
 from bench.process import UnderLoad
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 
 ROLES = ("proxy", "publish-forwarder", "storage", "subscribe-forwarder", "router", "etcd")
 SIZE, BATCH, IN_FLIGHT = 1024, 100, 16

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from syncpoint.broker.publish.commit.publish_counts import PublishCounts
+from syncpoint.broker.publish.commit.admission import PublishCounts
 from syncpoint.broker.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.log.storage.disk_counts import DiskCounts
 from syncpoint.wire.transport.call_counts import CallCounts

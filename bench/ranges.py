@@ -26,7 +26,7 @@ from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.pipeline.columns import ATTRIBUTES, DATA, MESSAGE_ID, OFFSET, ORDERING_KEY, PUBLISH_TIME
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.wire.protobuf import methods
 
 ROWS = 200_000

@@ -36,7 +36,7 @@ from rich.table import Table
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.client import Client
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.log_oracle import Oracle
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pipeline, pubsub

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.server_process import ServerProcess
 
 

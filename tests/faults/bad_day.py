@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from playwright import sync_api
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.clusters import Load

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 import yaml
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin
 from tests.integration.conftest import Space

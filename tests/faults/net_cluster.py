@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from tests.faults.build_shim import Faults, compiler
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")

@@ -25,7 +25,7 @@ from pathlib import Path
 import grpc
 
 from syncpoint.base.model.identity import log_of, parse_message_id
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs import official
 from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.rigs.history import seal as sealed

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from tests.kit.clusters import Kit
 from tests.kit.customers import ContinuousTest, Customers, percentile
 from tests.kit.rollouts import FAILING, SLOW, ThreeEnvironments, opened_to_all, program

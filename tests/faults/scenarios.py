@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from tests.faults import (
     on_disks,  # noqa: F401  (imported for the scenarios in them)
     on_metadata,  # noqa: F401

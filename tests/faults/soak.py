@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs import checkers, official
 from syncpoint.testing.rigs.history import History
 from syncpoint.testing.rigs.workload import LoadPublisher, Receiver, clean, furnish, rescue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs import checkers
 from syncpoint.testing.rigs.history import Outcome
 from tests.faults.net_cluster import NetCluster

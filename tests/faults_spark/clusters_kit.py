@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.log_oracle import Oracle
 from syncpoint.testing.rigs.official import Api
 from tests.faults_spark.faults_kit import Case, Failed

@@ -14,7 +14,7 @@ import yaml
 
 from syncpoint.base.model.errors import Aborted, Code, SyncpointError
 from syncpoint.front.client.client import Client
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually

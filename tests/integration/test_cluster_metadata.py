@@ -6,8 +6,8 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.node.cluster.local import Shape
 from syncpoint.programs.cli.cluster import cluster as commands
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 from tests.kit.clusters import Kit

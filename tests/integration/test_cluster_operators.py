@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.front.proxy.data_keys import REFRESH_S
-from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.tls import tls_of
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.certificates import Authority
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually

@@ -11,7 +11,7 @@ import uuid
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 from syncpoint.wire.protobuf.messages import admin

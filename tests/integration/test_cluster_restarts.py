@@ -14,7 +14,7 @@ import time
 import grpc
 import pytest
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs import official
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually

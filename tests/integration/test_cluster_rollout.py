@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.node.cluster.local import LocalCluster
+from syncpoint.programs.clusters.local import LocalCluster
 from syncpoint.testing.rigs.etcd import why_not
 from tests.kit.customers import ContinuousTest, Customers
 from tests.kit.rollouts import FAILING, ThreeEnvironments, program
@@ -64,7 +64,7 @@ def state_of(manifest: Path) -> dict[str, Any]:
 
 
 def versions(three: ThreeEnvironments) -> list[str]:
-    from syncpoint.node.cluster.looking import Cluster
+    from syncpoint.programs.clusters.looking import Cluster
 
     found = [Cluster.of_file(one.settings_path).describe()["processes"] for one in three.clusters.values()]
     return sorted({process["version"] for processes in found for process in processes if process["version"]})

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually
 

@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import bodies, eventually
 from tests.kit.clusters import Kit, note

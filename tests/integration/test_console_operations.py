@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from syncpoint.catalog.metadata.store_client import SharedStore
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.settings import load
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.programs.rollout.progress import RolloutState
 from syncpoint.programs.rollout.rollout_store import RolloutStore
 from syncpoint.testing.rigs.etcd import why_not

@@ -15,8 +15,8 @@ from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.front.client.client import Client
 from syncpoint.front.client.message_path import recorded_path
-from syncpoint.node.cluster.local import Shape
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf.messages import admin

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from syncpoint.cluster.control.peer_channels import PeerChannels
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs import etcd, official
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.wire.protobuf import methods

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.node.cluster.local import LocalCluster
+from syncpoint.programs.clusters.local import LocalCluster
 from syncpoint.testing.rigs import etcd, official
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs import etcd, official
 from syncpoint.testing.rigs.official import eventually
 from tests.integration.test_operate_backup import command, drain

@@ -22,7 +22,7 @@ import yaml
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.client import Client
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs import checkers, official
 from syncpoint.testing.rigs.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.rigs.official import eventually

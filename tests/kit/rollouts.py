@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from syncpoint.node.cluster import formats
-from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.node.cluster.looking import Cluster
+from syncpoint.programs.clusters.local import LocalCluster, Shape
+from syncpoint.programs.clusters.looking import Cluster
 from syncpoint.testing.rigs.official import eventually
 
 NEWER = """

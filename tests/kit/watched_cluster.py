@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import yaml
 
 from syncpoint.base.runtime.ports import free_ports
-from syncpoint.node.cluster.local import Shape
+from syncpoint.programs.clusters.local import Shape
 from syncpoint.testing.rigs import official
 from syncpoint.testing.rigs.official import eventually
 from tests.kit.clusters import Kit

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pyspark_pubsub.rpc import close_idle
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.programs.federation.job import FederationJob
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.spec import load

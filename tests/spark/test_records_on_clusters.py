@@ -15,8 +15,8 @@ import pytest
 
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.base.model.identity import parse_message_id
-from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.analytics.reconciliation import reconcile
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.etcd import why_not
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess

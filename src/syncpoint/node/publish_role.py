@@ -39,7 +39,7 @@ class PublishRole(Role):
         self._disk_looks = DiskLooks()
 
     async def start(self) -> None:
-        """Make the host, and open what nobody else could have. Raises `SyncpointError`, what storage says."""
+        """Make the host, and open what nobody else could have. Raises `SyncpointError` and what storage raises."""
         self.host = self.chains.host = ChainHost(await self.chains.context())
         self._context.recording.recorder.on_added = self.host.record_found
         await self.chains.start()

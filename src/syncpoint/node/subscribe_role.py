@@ -78,7 +78,7 @@ class SubscribeRole(Role):
         self.upstream.serve(self)
 
     def heed(self, access: Access | AccessFile) -> None:
-        """Deliver by what the file of --auth says."""
+        """Deliver by the file of --auth."""
         self.forwarder.letter_refusal = access.service.letter_refusal
         self.forwarder.quota.bytes_of = access.outstanding_of
 

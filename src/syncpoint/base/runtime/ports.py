@@ -1,7 +1,7 @@
 """Ports nobody listens on, for whoever must name an address before anything listens there.
 
-Place: under the cluster of one machine (`node.cluster.local`) and the servers of tests. SYNCPOINT_PORTS=FIRST-LAST in
-the environment says which ports there are to choose from, so that several who start and stop servers on one machine
+Place: under the cluster of one machine (`programs.clusters.local`) and the servers of tests. SYNCPOINT_PORTS=FIRST-LAST
+in the environment says which ports there are to choose from, so that several who start and stop servers on one machine
 keep out of each other's way.
 """
 

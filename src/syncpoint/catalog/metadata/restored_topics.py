@@ -2,7 +2,7 @@
 
 Place: written by `backup.restore`, as a setting of the catalog; asked by `publish.retention` before messages of an
 unknown topic are given up, and by `proxy.key_admin` before its keys are; changed by an operator who adopts or deletes
-what was found (`node.cluster.orphans`).
+what was found (`programs.clusters.orphans`).
 Promise: messages of a topic that was made after the backup are never taken for those of a deleted topic. A source says
 at which revision of the catalog it was opened. One opened between the backup's revision and the one at which the
 restored catalog began belongs to a topic that the backup knows, or to a lost one.

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 LOAD_S = 2.0
 RENEWED_S = 30.0  # what is under way on a connection that is made anew may take as long
-MEMBERS: Final = "members"  # whoever calls the listener for them
+MEMBERS: Final = "members"  # the listener that other members call
 SAME_S = 30.0  # how often a load that stays the same is written: what arrives late of an older one does not stand
 
 

@@ -1,6 +1,7 @@
 """What a running process says it was given: its settings without what belongs to one place.
 
-Place: part of a process's status, which `looking` collects; `syncpoint rollout check` compares it between environments.
+Place: part of a process's status, which `programs.clusters` collects; `syncpoint rollout check` compares it between
+environments.
 Promise: two processes of one role that are to behave alike report the same values, wherever they stand. Left out are
 names, addresses, regions, weights and paths; of secrets and files it is said that there are some, never which.
 """

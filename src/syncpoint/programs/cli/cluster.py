@@ -1,6 +1,6 @@
 """`syncpoint cluster`: a whole cluster on this machine, and what its operator does to it.
 
-Place: over `node.cluster.local`, which starts and signals processes, and over syncpoint.admin.v1 of a running proxy.
+Place: over `programs.clusters.local`, which starts and signals processes, and syncpoint.admin.v1 of a running proxy.
 Promise: `up` returns when every proxy can be called and prints `ready on HOST:PORT` for each; `down` ends all
 processes.
 """
@@ -26,8 +26,8 @@ from syncpoint.programs.cli.offered import Offered, offered_options
 from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
 
 if TYPE_CHECKING:
-    from syncpoint.node.cluster.local import LocalCluster
-    from syncpoint.node.cluster.looking import Cluster
+    from syncpoint.programs.clusters.local import LocalCluster
+    from syncpoint.programs.clusters.looking import Cluster
 
 folder_option = click.option(
     "--dir",
@@ -83,7 +83,7 @@ def cluster_at(
     metadata_password_file: Path | None = None,
 ) -> Cluster:
     """The cluster that the options of `place_options` name."""
-    from syncpoint.node.cluster.looking import Cluster
+    from syncpoint.programs.clusters.looking import Cluster
 
     if sum(one is not None for one in (path, folder, metadata)) != 1:
         raise click.UsageError("Name the cluster by one of --config FILE, --dir FOLDER and --metadata HOST:PORT,...")
@@ -151,7 +151,7 @@ def cluster() -> None:
 
 
 def _local(folder: Path) -> LocalCluster:
-    from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.programs.clusters.local import LocalCluster
 
     return LocalCluster(folder)
 
@@ -177,7 +177,7 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
       syncpoint cluster up --dir /tmp/e --push-network loopback --bucket archive=/tmp/archive --auth auth.yaml
       syncpoint cluster up --dir /tmp/t --tls-ca ca.pem --tls-certificate '{name}.pem' --tls-key '{name}.key'
     """
-    from syncpoint.node.cluster.local import Shape
+    from syncpoint.programs.clusters.local import Shape
 
     tls = {"ca": tls_ca, "certificate": tls_certificate, "key": tls_key}
     if any(tls.values()) and not all(tls.values()):

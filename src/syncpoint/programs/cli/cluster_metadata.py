@@ -1,7 +1,7 @@
 """`syncpoint cluster backup`, `restore`, `finalize` and `import`: what an operator does to a cluster's metadata.
 
-Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.import_folder`; the store is the cluster's own,
-started for the time of the command where it does not run.
+Place: over `metadata.backup`, `node.cluster.formats` and `programs.clusters.import_folder`; the store is the cluster's
+own, started for the time of the command where it does not run.
 Promise: a command that cannot finish changes nothing, or prints how to continue.
 """
 
@@ -24,7 +24,7 @@ from syncpoint.programs.cli.output import inform
 if TYPE_CHECKING:
     from syncpoint.catalog.metadata.backup import Restored
     from syncpoint.catalog.metadata.store_client import SharedStore
-    from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.programs.clusters.local import LocalCluster
 
 _T = TypeVar("_T")
 
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 @contextmanager
 def _with_metadata(folder: Path) -> Iterator[LocalCluster]:
     """The cluster with its store running; what was started for it ends with the command."""
-    from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.programs.clusters.local import LocalCluster
 
     made = LocalCluster(folder)
     started = made.up_metadata()
@@ -191,9 +191,9 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
     """
     from syncpoint.base.model.errors import SyncpointError
     from syncpoint.catalog.metadata.contract import StoreError
-    from syncpoint.node.cluster import import_folder as imports
-    from syncpoint.node.cluster.local import LocalCluster, Shape
     from syncpoint.node.note import cluster_note
+    from syncpoint.programs.clusters import import_folder as imports
+    from syncpoint.programs.clusters.local import LocalCluster, Shape
 
     LocalCluster(folder).create(Shape(**numbers))
     with _with_metadata(folder) as made:

@@ -1,6 +1,6 @@
 """`syncpoint cluster restart`: all processes of a cluster on this machine, one after another, unnoticed.
 
-Place: over `node.cluster.rolling`.
+Place: over `programs.clusters.rolling`.
 Promise: it stops at the first process that does not come back as it was. Processes that somebody else supervises are
 left to them: a command that ended them could not start them again.
 """
@@ -33,7 +33,7 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
       syncpoint cluster restart --dir /tmp/demo storage-c1 router
     """
     from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Unavailable
-    from syncpoint.node.cluster import rolling
+    from syncpoint.programs.clusters import rolling
 
     made = cluster_at(**place)
     try:

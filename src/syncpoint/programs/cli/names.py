@@ -68,8 +68,8 @@ def processes(*, etcd: bool = False) -> Completer:
     """
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from syncpoint.node.cluster.local import LocalCluster
         from syncpoint.node.cluster.settings import load
+        from syncpoint.programs.clusters.local import LocalCluster
 
         path, local = ctx.params.get("path"), LocalCluster(ctx.params.get("folder") or Path())
         try:

@@ -1,6 +1,6 @@
 """`syncpoint cluster orphans`: messages whose topics were lost with the metadata; adopt them, or delete them.
 
-Place: over `node.cluster.orphans`; the cluster runs.
+Place: over `programs.clusters.orphans`; the cluster runs.
 Promise: nothing is deleted without a question or `--yes`, and what was decided, by whom, is listed for good.
 """
 
@@ -22,7 +22,7 @@ from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 
 if TYPE_CHECKING:
-    from syncpoint.node.cluster.orphans import Found, Orphans
+    from syncpoint.programs.clusters.orphans import Found, Orphans
 
 _T = TypeVar("_T")
 
@@ -37,9 +37,9 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     from syncpoint.catalog.metadata.contract import StoreError
     from syncpoint.cluster.control.peer_channels import PeerChannels
     from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-    from syncpoint.node.cluster.local import LocalCluster
-    from syncpoint.node.cluster.orphans import Orphans
     from syncpoint.node.cluster.tls import operator_tls
+    from syncpoint.programs.clusters.local import LocalCluster
+    from syncpoint.programs.clusters.orphans import Orphans
 
     settings = LocalCluster(folder).settings()
 
@@ -148,7 +148,7 @@ def delete(folder: Path, number: int, yes: bool) -> None:
 
 
 def _me() -> Any:
-    from syncpoint.node.cluster.orphans import Who
+    from syncpoint.programs.clusters.orphans import Who
 
     return Who(getpass.getuser(), platform.node())
 

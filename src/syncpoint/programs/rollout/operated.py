@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from syncpoint.base.model.errors import FailedPrecondition, SyncpointError, Unavailable
-from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.node.cluster.looking import Cluster
+from syncpoint.programs.clusters.local import LocalCluster
+from syncpoint.programs.clusters.looking import Cluster
 from syncpoint.programs.rollout.counters import ProcessCounters, read
 from syncpoint.programs.rollout.fleet import Assigned, Fleet
 from syncpoint.programs.rollout.parity import ProcessReport, Reports

@@ -30,9 +30,9 @@ from syncpoint.front.api import options_admin
 from syncpoint.log.diskserver.remote_disk import DiskAddress
 from syncpoint.node import client_port
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.import_folder import Adopted, take_over
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.note import cluster_note
+from syncpoint.programs.clusters.import_folder import Adopted, take_over
 from syncpoint.testing.rigs.history import Creation, MessageIdentity
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import FAULTS as OF_CLUSTERS

@@ -9,8 +9,9 @@ from syncpoint.catalog.metadata.contract import KeyValue
 from syncpoint.catalog.metadata.layout import RECORDS
 from syncpoint.catalog.metadata.store_client import SharedStore, read_all
 from syncpoint.log.diskserver.fencing import ChainFolders
-from syncpoint.node.cluster import adopt, import_folder
+from syncpoint.node.cluster import adopt
 from syncpoint.node.cluster.adopt import move_disk
+from syncpoint.programs.clusters import import_folder
 from syncpoint.testing.simulation.imported_runs import STRIKES, run_imported
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched

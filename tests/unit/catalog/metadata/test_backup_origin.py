@@ -19,9 +19,9 @@ from syncpoint.catalog.metadata.layout import UNIVERSE
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.store_client import SharedStore
-from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.programs.cli import cluster_metadata
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.plain_tests import on_loop
 
 

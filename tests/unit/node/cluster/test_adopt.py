@@ -43,13 +43,13 @@ from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
 from syncpoint.node.cluster.adopt import NodeFolder, move_disk, read_folder, register
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.import_folder import Adopted, import_folder, planned
-from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.note import CLUSTER_NOTE, WORKERS_NOTE, noted_workers
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.uses import USES
 from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import Plan
+from syncpoint.programs.clusters.import_folder import Adopted, import_folder, planned
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.rigs.plain_tests import on_loop
 
 pytestmark = pytest.mark.shows("import")
@@ -252,7 +252,7 @@ def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: 
     def imported(renamed: int) -> Adopted | None:
         # One to see that a disk of the cluster can be moved to, one for the file that keeps it from being started, one
         # for the note, then the files.
-        monkeypatch.setattr("syncpoint.node.cluster.import_folder.OsFiles", lambda: files)
+        monkeypatch.setattr("syncpoint.programs.clusters.import_folder.OsFiles", lambda: files)
         monkeypatch.setattr("syncpoint.node.note.OsFiles", lambda: files)
         files = DyingFiles(renamed)
         return import_folder(cluster, data, [data / "disk-1"])

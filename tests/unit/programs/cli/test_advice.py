@@ -324,7 +324,7 @@ def test_a_process_that_is_not_in_the_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_cluster_up_where_nothing_can_be_made(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.programs.clusters.local import LocalCluster
 
     monkeypatch.setattr(LocalCluster, "etcd_program", lambda made: "etcd")
     (tmp_path / "file").write_text("")
@@ -346,7 +346,7 @@ def test_without_the_extra_it_says_how_to_get_it(run: Run, monkeypatch: pytest.M
 
 
 def test_a_process_that_runs_or_does_not(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from syncpoint.node.cluster.local import LocalCluster, Shape
+    from syncpoint.programs.clusters.local import LocalCluster, Shape
 
     LocalCluster(tmp_path / "c").create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1))
     found = run("cluster", "kill", "--dir", str(tmp_path / "c"), "router-1")

@@ -12,10 +12,10 @@ from click.testing import Result
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.broker.export.buckets import options_of
-from syncpoint.node.cluster import rolling
-from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.node.cluster.looking import Cluster
 from syncpoint.node.cluster.settings import PushSettings, TlsFiles
+from syncpoint.programs.clusters import rolling
+from syncpoint.programs.clusters.local import LocalCluster, Shape
+from syncpoint.programs.clusters.looking import Cluster
 
 pytestmark = pytest.mark.shows("status-command")
 

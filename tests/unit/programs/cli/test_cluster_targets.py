@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from click.testing import Result
 
-from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.programs.clusters.local import LocalCluster, Shape
 
 Run = Callable[..., Result]
 

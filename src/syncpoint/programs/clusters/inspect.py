@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncpoint.base.model.wording import counted
-from syncpoint.node.cluster.local import ProcessState
+from syncpoint.programs.clusters.local import ProcessState
 
 Found = dict[str, Any]
 

@@ -29,8 +29,8 @@ from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Not
 from syncpoint.base.runtime.ports import free_ports
 from syncpoint.base.runtime.private_files import private_folder, tighten, write_private
 from syncpoint.base.runtime.processes import stand_still
-from syncpoint.node.cluster import etcd_users
 from syncpoint.node.cluster.settings import ClusterSettings, load
+from syncpoint.programs.clusters import etcd_users
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import InvalidArgument, Unavailable
-from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.node.cluster.rolling import chosen, restart
+from syncpoint.programs.clusters.local import LocalCluster, Shape
+from syncpoint.programs.clusters.rolling import chosen, restart
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from syncpoint.base.model.errors import InvalidArgument, Unavailable
-from syncpoint.node.cluster.inspect import Found
-from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.node.cluster.looking import Cluster
 from syncpoint.node.cluster.settings import ROLES, ClusterSettings
+from syncpoint.programs.clusters.inspect import Found
+from syncpoint.programs.clusters.local import LocalCluster
+from syncpoint.programs.clusters.looking import Cluster
 
 WELL_S = 60.0
 _PAUSE_S = 0.2

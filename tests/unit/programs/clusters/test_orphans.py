@@ -20,7 +20,7 @@ from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.catalog.metadata.restored_topics import LostTopics, lost_of
 from syncpoint.cluster.control.peer_channels import PeerChannels
-from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
+from syncpoint.programs.clusters.orphans import Orphan, Orphans, Who
 from syncpoint.testing.rigs.plain_tests import Work, plain_test
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods

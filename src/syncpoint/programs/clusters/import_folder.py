@@ -25,11 +25,11 @@ from syncpoint.catalog.metadata.layout import CHAIN_COUNTER
 from syncpoint.log.storage.placement import Candidate, place
 from syncpoint.node.cluster.adopt import NodeFolder, begin_anew, can_move, move_disk, read_folder, register
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_note
+from syncpoint.programs.clusters.local import LocalCluster
 
 
 class Adopted(NamedTuple):
@@ -42,7 +42,7 @@ class Adopted(NamedTuple):
 
 
 class NewCluster(Protocol):
-    """What an import has to know of the cluster: `node.cluster.local` for one."""
+    """What an import has to know of the cluster: `programs.clusters.local` for one."""
 
     folder: Path
 

@@ -21,10 +21,10 @@ from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.peer_channels import PeerChannels
 from syncpoint.front.api.cluster_admin import chain_messages, member_messages
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
-from syncpoint.node.cluster.inspect import Answers, Found, assemble
-from syncpoint.node.cluster.local import SETTINGS_FILE, LocalCluster, ProcessState
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.node.cluster.tls import operator_tls
+from syncpoint.programs.clusters.inspect import Answers, Found, assemble
+from syncpoint.programs.clusters.local import SETTINGS_FILE, LocalCluster, ProcessState
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, internal
 from syncpoint.wire.transport.network import split_address

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition
-from syncpoint.node.cluster.import_folder import import_folder
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, write_note
+from syncpoint.programs.clusters.import_folder import import_folder
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from syncpoint.node.cluster.inspect import Answers, Found
-from syncpoint.node.cluster.inspect import assemble as put_together
-from syncpoint.node.cluster.local import ProcessState
+from syncpoint.programs.clusters.inspect import Answers, Found
+from syncpoint.programs.clusters.inspect import assemble as put_together
+from syncpoint.programs.clusters.local import ProcessState
 from syncpoint.wire.protobuf.messages import admin
 
 pytestmark = pytest.mark.shows("status-command")
