@@ -376,7 +376,7 @@ def by_hand(node: Node) -> None:
     more(exports, "stored_files", "failed_writes")
     assert node.log.chain.firing is not None
     node.log.chain.firing._fired += 1
-    (recorded,) = node.common.recorder.topics.values()
+    (recorded,) = node.common.recording.recorder.topics.values()
     recorded.held.append({"runs": []})  # nobody is told, so it waits
     node.metrics.exposition.collectors += rooms_by_hand(node)
 
