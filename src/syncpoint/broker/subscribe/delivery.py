@@ -59,6 +59,7 @@ class Delivery:
             program=program,
             now=now,
             wake=self.wake,
+            made_room=self._made_room,
             doubted=doubted,
             dead_letter=lambda source, offset, attempts, reason, when_over=None: dead_letter(
                 self, source, offset, attempts, reason, when_over
@@ -77,7 +78,7 @@ class Delivery:
         self._could_take = -WANTED_OUT_S  # when somebody here last could take a message
         self._pulled = False  # whether the last one to come was a pull, after which another may follow
         self._looked = now()
-        self._scheduled = False
+        self._scheduled = self._woken = False
         self._is_other = False  # its rules have changed so that it has to begin anew
         self._make_parts(None)
 
@@ -269,17 +270,33 @@ class Delivery:
 
     def wake(self) -> None:
         """Something changed: look at everything once, at the end of this turn."""
+        self._woken = True
         if not self._scheduled and self.consumers:
             self._scheduled = True
             self._soon(self._look)
 
+    def _made_room(self) -> None:
+        """More can be lent: look if something waits for that."""
+        if self._may_find:
+            self.wake()
+
+    @property
+    def _may_find(self) -> bool:
+        """Whether a look does anything, however much room there is."""
+        return self.state.strict or not self._pump.quiet
+
     def _look(self) -> None:
-        self._scheduled = False
-        if self.state.strict:
-            if self.state.doubted():
-                return
-            self.publish.check_grants(self.record.incarnation)
-        self._pump.run()
+        self._woken = False
+        try:
+            if self.state.strict:
+                if self.state.doubted():
+                    return
+                self.publish.check_grants(self.record.incarnation)
+            self._pump.run()
+        finally:
+            self._scheduled = False
+        if self._woken and self._may_find:  # what changed in the middle of it was perhaps not seen
+            self.wake()
 
     @property
     def looking(self) -> bool:

@@ -78,7 +78,7 @@ class LeaseManager:
         counts.ack_requests += 1
         counts.acknowledged += count - len(failed)
         if count:
-            self.state.wake()
+            self.state.made_room()
         if confirmed is None:
             waiting = None
         else:

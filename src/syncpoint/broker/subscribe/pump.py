@@ -40,7 +40,7 @@ class Pump:
         consumers = self._state.consumers
         if consumers and self._redelivery.due:
             self._again.read_due()
-        if self._keys is None and not (self._again.ready or self._redelivery.due) and self._sources.quiet:
+        if self.quiet:
             return
         self._ask_ahead()
         in_round = idle = 0
@@ -56,6 +56,11 @@ class Pump:
         self._ask_ahead()
         if self._redelivery.due and self._again.has_more and self._somebody_has_room():
             self._state.wake()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a look would find nothing to hand out or to ask for, however much room there is."""
+        return self._keys is None and not (self._again.ready or self._redelivery.due) and self._sources.quiet
 
     def has_room(self) -> bool:
         """Whether anybody can take a message now."""

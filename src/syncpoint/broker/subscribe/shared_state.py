@@ -41,14 +41,14 @@ class GivesUp(Protocol):
 
 
 class SharedState:
-    """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
-    its middle, and it is not begun anew yet. `dead_letter`: see `GivesUp`.
-    `soon(step)`: in another turn of the loop. `work`: judges by dear rules elsewhere; None: it is all done here.
-    `ours(epoch)`: whether lease tables of this process had that epoch.
+    """`wake()`: something changed, look at everything once at the end of this turn. `made_room()`: nothing but that
+    more can be lent. `doubted()`: something failed in its middle, and it is not begun anew yet. `dead_letter`: see
+    `GivesUp`. `soon(step)`: in another turn of the loop. `work`: judges by dear rules elsewhere; None: it is all done
+    here. `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
-    __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "now", "ours", "program",
-                 "publish", "record", "recorder", "rules", "soon", "stalled", "strict", "table", "wake",
+    __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "made_room", "now", "ours",
+                 "program", "publish", "record", "recorder", "rules", "soon", "stalled", "strict", "table", "wake",
                  "work")  # fmt: skip
 
     def __init__(
@@ -60,6 +60,7 @@ class SharedState:
         program: bytes,
         now: Callable[[], float],
         wake: Callable[[], None],
+        made_room: Callable[[], None],
         doubted: Callable[[], bool],
         dead_letter: GivesUp,
         ours: Callable[[int], bool],
@@ -79,6 +80,7 @@ class SharedState:
         self.take_rules(None)
         self.now = now
         self.wake = wake
+        self.made_room = made_room
         self.doubted = doubted
         self.dead_letter = dead_letter
         self.ours = ours

@@ -48,6 +48,52 @@ def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
     assert len(set(ids)) == 10
 
 
+def _looks(harness: ForwarderHarness) -> int:
+    """Run the steps of this turn and those that follow; how many looked for messages."""
+    looks = 0
+    while harness.soon:
+        step = harness.soon.popleft()
+        looks += "_look" in repr(step)
+        step()
+    return looks
+
+
+def test_one_message_is_one_look_and_its_acknowledgement_none() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.send("b", quiesce=False)
+    assert _looks(harness) == 0, "nothing is persisted yet"
+    harness.store.persist()
+    assert _looks(harness) == 1, "the second message was read to its end in the first look"
+    assert subscriber.data == ["a", "b"]
+    request = pubsub.AcknowledgeRequest(ack_ids=list(subscriber.held)).SerializeToString()
+    harness.leases.acknowledge(request, 2, harness.clock.monotonic(), None)
+    assert _looks(harness) == 0, "nothing waits for the room that it makes"
+    assert harness.leases.table.total() == (0, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
+def test_an_acknowledgement_makes_room_for_what_waits(options: dict[str, bool]) -> None:
+    harness = ForwarderHarness(**options)
+    subscriber = Subscriber(harness, max_messages=1)
+    harness.send("a", "b", "c", "d")
+    for count in range(1, 4):
+        assert len(subscriber.data) == count, "one at a time"
+        subscriber.ack()
+    assert subscriber.data == ["a", "b", "c", "d"]
+
+
+def test_a_second_response_follows_in_the_next_turn_where_more_was_read() -> None:
+    harness = ForwarderHarness()
+    for _ in range(3):  # three entries, which are read at once
+        harness.send("a" * (2 << 20))
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    assert len(subscriber.data) == 3
+    assert subscriber.responses > 1
+
+
 def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
     harness = ForwarderHarness()
     subscriber = Subscriber(harness)
