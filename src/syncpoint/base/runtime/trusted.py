@@ -18,7 +18,7 @@ from syncpoint.base.runtime.clock import Clock
 
 STEP_NS = 10_000_000_000  # a wall clock that moves so far against the monotonic one has been set
 PATIENCE_NS = 86_400_000_000_000
-LOOK_S = 0.05
+LOOK_NS = 50_000_000
 
 
 class TrustedClock:
@@ -61,8 +61,7 @@ class TrustedClock:
 
     def time_ns(self) -> int:
         """For stamps: now, and never before what is sure."""
-        self._look()
-        wall, now = self._read()
+        wall, now = self._look()
         return max(wall, self._high + now - self._at) if self._high else wall
 
     def sure_ns(self) -> int:
@@ -76,11 +75,15 @@ class TrustedClock:
         """
         return self._clock.time_ns(), _mono_ns(self._clock)
 
-    def _look(self) -> None:
+    def _look(self) -> tuple[int, int]:
+        """Read the clocks; a while after the last time, judge them as well."""
         wall, now = self._read()
+        if now - self._at >= LOOK_NS:
+            self._judge(wall, now)
+        return wall, now
+
+    def _judge(self, wall: int, now: int) -> None:
         passed = now - self._at
-        if passed < LOOK_S * 1e9:
-            return
         hosts = self._hosts(wall, now)
         wall = hosts.pop(self.host)
         self._at = now
