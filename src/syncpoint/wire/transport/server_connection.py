@@ -316,7 +316,7 @@ class ServerConnection(FrameLoop):
     # -- deadlines -------------------------------------------------------------------------------------------------
 
     def _set_deadline(self, stream: ServerStream, timeout_s: float) -> None:
-        deadline = stream.deadline = self.loop.time() + timeout_s
+        deadline = stream.deadline = stream.began + timeout_s
         # One timer per connection, for the earliest deadline seen. It is not moved when calls end, which they mostly
         # do in time.
         if deadline < self._next_deadline:

@@ -47,7 +47,7 @@ class ServerStream(StreamState):
     conn: ServerConnection
 
     def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, counts: CallCounts | None = None) -> None:
-        super().__init__(conn, sid)
+        StreamState.__init__(self, conn, sid)  # for each request: `super` is an object
         self.head = head
         self.compression = head.encoding
         self.length_left = head.length
@@ -233,7 +233,7 @@ class UnaryStream(ServerStream):
     __slots__ = ("handler", "request")
 
     def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Unary) -> None:
-        super().__init__(conn, sid, head, method.counts)
+        ServerStream.__init__(self, conn, sid, head, method.counts)  # for each request: `super` is an object
         self.handler = method.handler
         self.request: bytes | None = None
 
