@@ -31,7 +31,17 @@ from syncpoint.wire.protobuf.serving import parsed
 from syncpoint.wire.transport.calls import Methods, Streaming, StreamingCall
 
 MODIFY_IDS_FIELD = 4
+_HEAD = bytes((ACK_IDS_FIELD << 3 | 2, 48))  # in front of each ack id
+_STEP = len(_HEAD) + 48
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
+
+
+def only_ack_ids(request: bytes) -> bool:
+    """Whether a request has nothing but whole ack ids, as most have: they are all of one length, so none of it needs to
+    be decoded to see that.
+    """
+    count, rest = divmod(len(request), _STEP)
+    return not rest and count > 0 and request[::_STEP] == _HEAD[:1] * count and request[1::_STEP] == _HEAD[1:] * count
 
 
 class StreamingPullService:
@@ -104,8 +114,11 @@ class PullStream:
         if self.over:
             return
         try:
-            asked = parsed(pubsub.StreamingPullRequest, request)
             first = self.record is None
+            if not first and only_ack_ids(request):
+                self._acknowledge(self._newest_usable(), request)
+                return
+            asked = parsed(pubsub.StreamingPullRequest, request)
             if first:
                 self._begin(asked)
             else:
@@ -173,13 +186,10 @@ class PullStream:
             raise InvalidArgument("", "Ack deadline cannot be negative")
         if any(value > MODIFY_DEADLINE_SECONDS_MAX for value in seconds):
             raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_SECONDS_MAX} seconds")
-        assert self.record is not None
-        record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
-        if record is None or record.detached:
-            raise ended(self.forwarder, self.record)
+        record = self._newest_usable()
+        if asked.ack_ids:
+            self._acknowledge(record, request)
         try:
-            if asked.ack_ids:
-                self._acknowledge(record, asked, request)
             if seconds:
                 failed = {f.decode() for f in self.forwarder.modify(record, request, MODIFY_IDS_FIELD, seconds)}
                 if record.exactly_once:
@@ -190,12 +200,24 @@ class PullStream:
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
 
-    def _acknowledge(self, record: Subscription, asked: pubsub.StreamingPullRequest, request: bytes) -> None:
-        if not record.exactly_once:
-            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, None)
-            return
-        self.confirming += 1  # if it is refused, the stream ends
-        self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, self._confirm(list(asked.ack_ids)))
+    def _newest_usable(self) -> Subscription:
+        """The subscription as it is now. Raises what ends the stream where it is gone."""
+        assert self.record is not None
+        record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
+        if record is None or record.detached:
+            raise ended(self.forwarder, self.record)
+        return record
+
+    def _acknowledge(self, record: Subscription, request: bytes) -> None:
+        """What a request acknowledges."""
+        confirmed: Confirmed | None = None
+        if record.exactly_once:
+            confirmed = self._confirm(list(parsed(pubsub.StreamingPullRequest, request).ack_ids))
+            self.confirming += 1  # if it is refused, the stream ends
+        try:
+            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, confirmed)
+        except BadAckId as bad:
+            raise bad_ack_id(bad) from None
 
     def _confirm(self, ack_ids: list[str]) -> Confirmed:
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:

@@ -4,16 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from syncpoint.base.model.errors import Code
 from syncpoint.base.model.flow import FlowLimit
 from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.front.api.streaming_pull import only_ack_ids
 from syncpoint.testing.rigs.forwarder_harness import SUB
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, ids, simulated
+from syncpoint.wire.protobuf.messages import pubsub
 
 GONE = "projects/p/subscriptions/gone"
+
+
+ACK_IDS = st.lists(st.text("abc-_9", min_size=48, max_size=48), max_size=3)
+OTHERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "client_id": st.text("x", min_size=1, max_size=60),
+        "subscription": st.just(SUB),
+        "stream_ack_deadline_seconds": st.just(10),
+        "modify_deadline_seconds": st.just([10]),
+        "modify_deadline_ack_ids": st.lists(st.text("x", min_size=48, max_size=48), max_size=2),
+        "protocol_version": st.just(1),
+    },
+)
+
+
+@given(ack_ids=ACK_IDS, others=OTHERS)
+def test_a_request_of_nothing_but_ack_ids_is_known_undecoded(ack_ids: list[str], others: dict[str, Any]) -> None:
+    request = pubsub.StreamingPullRequest(ack_ids=ack_ids, **others)
+    empty = not any(bool(value) for value in others.values())
+    assert only_ack_ids(request.SerializeToString()) is (bool(ack_ids) and empty)
+
+
+@given(st.lists(st.sampled_from([b"\x12\x30", b"\x12\x2f", b"\x22\x30", b"a" * 48, b"a"]), max_size=8).map(b"".join))
+def test_what_passes_for_ack_ids_is_decoded_as_nothing_else(request_bytes: bytes) -> None:
+    if only_ack_ids(request_bytes):
+        found = pubsub.StreamingPullRequest.FromString(request_bytes)
+        assert found == pubsub.StreamingPullRequest(ack_ids=found.ack_ids)
+        assert len(found.ack_ids) == len(request_bytes) // 50
 
 
 # -- the first message and the later ones ------------------------------------------------------------------------------
