@@ -98,6 +98,12 @@ class Fetched(list[Batch]):
         self.freshness = freshness
 
 
+class UpToEnd(list[Batch]):
+    """Batches up to the end of what there was, with nothing to say of them: no more is to be asked for before data
+    come.
+    """
+
+
 def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
     """The ranges an answer passed over."""
     return batches.passed if isinstance(batches, Fetched) else ()
@@ -160,7 +166,7 @@ class PublishSide(Protocol):
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         """Ask for messages of `source` from `begin` on that are not acknowledged, about `max_bytes` of credit. No
-        batches: none yet. The answer may be `Fetched`, with what could not be read.
+        batches: none yet. The answer may be `Fetched`, with what could not be read, or `UpToEnd`.
         """
 
     def check_grants(self, subscription: int) -> None:

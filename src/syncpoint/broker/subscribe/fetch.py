@@ -8,7 +8,7 @@ may come at once, later, or as "unknown": then it asks again, less and less ofte
 from collections import deque
 from collections.abc import Sequence
 
-from syncpoint.base.model.delivery import Batch, passed_over
+from syncpoint.base.model.delivery import Batch, UpToEnd, passed_over
 
 CREDIT_BYTES = 2 << 20
 AGAIN_FIRST_S, AGAIN_MOST_S = 0.05, 2.0  # after an answer that is unknown; doubled every time
@@ -25,7 +25,7 @@ class FetchCursor:
         self.begin = begin  # next offset to ask for
         self.sealed = sealed
         self.asking = False
-        self.idle = False  # the last answer was empty: wait for on_data
+        self.idle = False  # the last answer was empty, or up to the end: wait for on_data
         self.batches: deque[Batch] = deque()
         self._news = False  # data came while an answer was under way
         self._again_s = AGAIN_FIRST_S
@@ -63,11 +63,11 @@ class FetchCursor:
         self.asking, self._again_s = False, AGAIN_FIRST_S
         for _, end in passed_over(batches):
             self.begin = max(self.begin, end)
-        if not batches:
+        if not batches or isinstance(batches, UpToEnd):
             self.idle, self._news = not self._news, False
-            return
-        self.batches.extend(batches)
-        self.begin = batches[-1].end
+        if batches:
+            self.batches.extend(batches)
+            self.begin = batches[-1].end
 
     def advance(self, offset: int) -> None:
         """Everything before `offset` of the head batch was dealt with."""

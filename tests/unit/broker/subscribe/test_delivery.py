@@ -135,6 +135,24 @@ def test_what_comes_while_an_answer_without_it_is_on_its_way_is_delivered(ordere
     assert subscriber.data == ["a"]
 
 
+def test_a_source_is_asked_once_for_what_came_last_and_again_for_what_comes_then() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    server, asked = harness.publish.server, list[int]()
+    fetch = server.fetch
+
+    def counted(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        asked.append(begin)
+        fetch(subscription, source, begin, max_bytes, reply)
+
+    server.fetch = counted  # type: ignore[method-assign]
+    for number, data in enumerate("bcd", 1):
+        harness.send(data)
+        assert len(asked) == number, "the answer went up to the end"
+    assert subscriber.data == ["a", "b", "c", "d"]
+
+
 def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
     harness = ForwarderHarness()
     subscriber = Subscriber(harness)

@@ -18,6 +18,7 @@ from syncpoint.base.model.delivery import (
     Listener,
     Reply,
     SourceView,
+    UpToEnd,
     expired_of,
     freshness_of,
 )
@@ -256,8 +257,10 @@ class SourceServer:
                 if found and self.attempts.known:
                     known = self.attempts.of(subscription, source, found[0].begin, found[-1].end)
                 freshness = freshness_of(found)
-                plain = not passed and not known and freshness is None
-                reply(found if plain else Fetched(found, passed, known, expired_of(found), freshness))
+                if passed or known or freshness is not None:
+                    reply(Fetched(found, passed, known, expired_of(found), freshness))
+                else:
+                    reply(UpToEnd(found) if found and found[-1].end == end and not early else found)
 
         store.read(source, begin - base, max_bytes, answer, early=early)
 
