@@ -216,7 +216,8 @@ def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded,
     def refused():
         state = guarded.state(name)
         return (
-            f"{bob} said where" in state.forward.last_error and f"topics.publish on {target}" in state.delivery_advice
+            f"{bob} set the destination" in state.forward.last_error
+            and f"topics.publish on {target}" in state.delivery_advice
         )
 
     eventually(refused, 60, "who forwards it says why it waits")
@@ -273,7 +274,7 @@ def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_
     def advice():
         return guarded.admin("GetTopicState", admin.GetTopicStateRequest(topic=topic)).records_advice
 
-    eventually(lambda: f"{bob} said where the delivery records of this topic go" in advice(), 20, "it is said")
+    eventually(lambda: f"{bob} set the records topic of this topic" in advice(), 20, "it is said")
 
     def waits():
         guarded.publish(topic, b"later")
@@ -303,7 +304,7 @@ def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(guar
     guarded.grant(name, "roles/pubsub.subscriber", SERVER)
     eventually(lambda: not guarded.state(name).dead_letter_advice, 20, "the server may move them")
     guarded.allow(dead, SERVER)
-    eventually(lambda: f"{bob} said where" in guarded.state(name).dead_letter_advice, 20, "it is said")
+    eventually(lambda: f"{bob} set the dead-letter topic" in guarded.state(name).dead_letter_advice, 20, "it is said")
     guarded.publish(topic, b"poison")
 
     def offered():

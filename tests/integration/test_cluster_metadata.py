@@ -71,7 +71,7 @@ def test_without_etcd_registered_topics_go_on_after_a_restart_and_others_are_ref
     again.publish(again.topic("other"), b"the chain is served")
     kit.local.kill("etcd-1")
     again.api.publish({"topic": topic, "messages": [{"data": b"during"}]}, timeout=20)
-    with refused("UNAVAILABLE", "the metadata does not answer"):
+    with refused("UNAVAILABLE", "the metadata store does not answer"):
         again.api.publish({"topic": new, "messages": [{"data": b"refused"}]}, timeout=40)
     kit.local.start("etcd-1")
     kit.stabilize()

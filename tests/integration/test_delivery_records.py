@@ -115,11 +115,11 @@ def test_a_path_is_what_happened_to_the_message(house: str) -> None:
 def test_the_command_and_what_is_refused(house: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     space = Space(house)
     topic, records, other = space.topic(), space.topic("records", **KEPT), space.topic("other", **KEPT)
-    for wrong, problem in ((topic, "itself"), (space.topic("kept-nothing"), "keeps no messages")):
+    for wrong, problem in ((topic, "itself"), (space.topic("kept-nothing"), "has no message retention")):
         with pytest.raises(Exception, match=problem):
             record_into(house, topic, wrong)
     record_into(house, topic, records)
-    with pytest.raises(FailedPrecondition, match="takes the records"):
+    with pytest.raises(FailedPrecondition, match="is the records_topic of another topic"):
         record_into(house, records, other)
     (message_id,) = space.publish(topic, b"one")
     traced(house, topic, message_id, ("persisted", ""))

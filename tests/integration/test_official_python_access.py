@@ -257,7 +257,7 @@ class Revoked:
 
     def waits(self, name: str, permission: str, resource: str) -> None:
         """Until whoever consumes it has given up for that reason, naming all three."""
-        wanted = "user:ann@example.com said where"
+        wanted = "user:ann@example.com set the d"
 
         def refused() -> bool:
             state = self.state(name)
@@ -265,7 +265,7 @@ class Revoked:
             if state.HasField("export"):
                 why = state.delivery_advice if state.export.state == "PERMISSION_DENIED" else ""
             assert state.options.delivery_author == "user:ann@example.com"
-            return wanted in why and f"no {permission} on {resource} any more" in why and bool(state.delivery_advice)
+            return wanted in why and f"no longer has {permission} on {resource}" in why and bool(state.delivery_advice)
 
         eventually(refused, what="its messages wait for a reason")
 
@@ -349,10 +349,8 @@ def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_
         asked = admin.GetTopicStateRequest(topic=topic)
         return str(revoked.call("GetTopicState", asked, admin.TopicState).records_advice)
 
-    eventually(
-        lambda: "ann@example.com said where the delivery records of this topic go" in advice(), what="it is said"
-    )
-    assert f"no pubsub.topics.publish on {records} any more" in advice()
+    eventually(lambda: "ann@example.com set the records topic of this topic" in advice(), what="it is said")
+    assert f"no longer has pubsub.topics.publish on {records}" in advice()
     before = steady(lambda: revoked.state(kept).backlog_messages)
     revoked.publisher.publish(topic, b"later").result(10)
     assert steady(lambda: revoked.state(kept).backlog_messages) == before, "records wait"
@@ -425,7 +423,9 @@ def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(revo
 
     once_allowed(make, PermissionDenied)
     revoked.allow(dead)
-    eventually(lambda: "no pubsub.topics.publish" in revoked.state(name).dead_letter_advice, what="it is said")
+    eventually(
+        lambda: "no longer has pubsub.topics.publish" in revoked.state(name).dead_letter_advice, what="it is said"
+    )
     revoked.publisher.publish(topic, b"poison").result(10)
 
     def offered() -> int:

@@ -86,7 +86,7 @@ def test_a_definition_that_is_not_legal(space):
     for kind, definition, says in (
         ("AVRO", "{", "not JSON"),
         ("PROTOCOL_BUFFER", "message A {", "Reached end of input"),
-        ("PROTOCOL_BUFFER", PROTO + " message B {}", "exactly one message"),
+        ("PROTOCOL_BUFFER", PROTO + " message B {}", "exactly one top-level message"),
         ("PROTOCOL_BUFFER", PROTO.replace("message", 'import "other.proto"; message', 1), "was not found"),
     ):
         with refused("INVALID_ARGUMENT", says):

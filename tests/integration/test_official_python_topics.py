@@ -196,7 +196,7 @@ def test_a_topic_made_again_is_another_topic(space):
 
 
 def test_what_cannot_be_honoured_is_refused(space):
-    with refused("FAILED_PRECONDITION", "allowed_persistence_regions: europe-west1 cannot be honoured"):
+    with refused("FAILED_PRECONDITION", "allowed_persistence_regions: no server is in europe-west1"):
         space.topic(message_storage_policy={"allowed_persistence_regions": ["europe-west1"]})
     with refused("FAILED_PRECONDITION", "kms_key_name"):
         space.topic(kms_key_name="projects/p/locations/l/keyRings/r/cryptoKeys/k")

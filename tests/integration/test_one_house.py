@@ -309,7 +309,7 @@ def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Spa
 
     with pytest.raises(NotFound):
         forward(onwards, f"{first}-not-there")
-    with pytest.raises(InvalidArgument, match="forward_to is the topic"):
+    with pytest.raises(InvalidArgument, match="forward_to must not be"):
         forward(onwards, first)
     forward(onwards, queue)
     with refused("FAILED_PRECONDITION", f"forwarded to {queue}"):

@@ -78,7 +78,7 @@ def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space:
     assert shown.message.data == b"late"
     space.asked("CancelScheduledMessage", topic=topic, message_id=gone)
     for method in ("CancelScheduledMessage", "GetScheduledMessage"):
-        with pytest.raises(NotFound, match="waits under this id"):
+        with pytest.raises(NotFound, match="has no scheduled message with this id"):
             space.asked(method, topic=topic, message_id=gone)
     (message,) = space.pull(subscription, 1, ack=True)
     assert message.message.data == b"soon"

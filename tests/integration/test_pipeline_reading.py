@@ -169,7 +169,7 @@ def test_what_retention_has_deleted_fails_loudly(boot, enter, reader):
         log.read(source.source, 0, 1)
     space.publish(topic, b"a")
     (new,) = log.positions().sources
-    with refused("OUT_OF_RANGE", "not persisted"):
+    with refused("OUT_OF_RANGE", "do not exist yet"):
         log.read(new.source, 0, 2)
 
 

@@ -182,7 +182,7 @@ async def test_listeners_of_the_deployment_are_no_targets(*, found: str) -> None
         own = OwnEndpoints(lambda: [f"127.0.0.1:{server.port}"])
         vetting = Vetting(networks(["loopback", "0.0.0.0/0", "::/0"]), own)
         async with sending(vetting, resolve=Names([found])) as sender:
-            with pytest.raises(PushFailed, match="endpoint of this deployment"):
+            with pytest.raises(PushFailed, match="leads back to this deployment"):
                 await sender.post(server.at("e.example"), [], b"", 5)
             assert server.connections == 0
         async with sending(vetting, resolve=Names(["127.0.0.1"])) as sender:
@@ -196,7 +196,7 @@ async def test_a_model_is_not_asked_at_a_listener_of_the_deployment() -> None:
         own = OwnEndpoints(lambda: [f"127.0.0.1:{server.port}"])
         client = ModelClient(VettedBackend.anywhere(own, names))
         try:
-            with pytest.raises(OSError, match="endpoint of this deployment"):
+            with pytest.raises(OSError, match="leads back to this deployment"):
                 await client(f"http://localhost:{server.port}/", b"{}", b"", 5, 100)
             assert server.connections == 0
         finally:

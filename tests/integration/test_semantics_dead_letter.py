@@ -54,7 +54,7 @@ def test_after_five_nacks_a_message_goes_to_the_dead_letter_topic(space):
         "CloudPubSubDeadLetterSourceSubscription": "main-sub",
         "CloudPubSubDeadLetterSourceSubscriptionProject": space.project,
         "sys.DeadLetterReason": "MaxDeliveryCountExceeded",
-        "sys.DeadLetterErrorDescription": "It was delivered 5 times and not acknowledged.",
+        "sys.DeadLetterErrorDescription": "The message was delivered 5 times and not acknowledged.",
         "sys.DeadLetterSource": f"projects/{space.project}/subscriptions/main-sub",
         "sys.DeadLetterMessageId": original,
         "sys.DeadLetterCount": "1",

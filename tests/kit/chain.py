@@ -337,7 +337,7 @@ class Process:
 
     async def register(self, topic: int, chain: int) -> int:
         if self.harness.metadata_down:
-            raise MetadataSilent("The metadata does not answer.")
+            raise MetadataSilent("The metadata store does not answer.")
         self.harness.registrations += 1
         await asyncio.sleep(0.01)
         self.harness.registered.add((topic, chain))
@@ -348,7 +348,7 @@ class Process:
 
     async def registered(self, chain: int) -> set[int]:
         if self.harness.metadata_down:
-            raise MetadataSilent("The metadata does not answer.")
+            raise MetadataSilent("The metadata store does not answer.")
         await asyncio.sleep(0.01)
         found = {topic for topic, one in self.harness.registered if one == chain}
         await self.shared.at(self.harness.master.revision)
@@ -356,7 +356,7 @@ class Process:
 
     async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool]) -> bool:
         if self.harness.metadata_down:
-            raise MetadataSilent("The metadata does not answer.")
+            raise MetadataSilent("The metadata store does not answer.")
         if not still():
             return False
         self.harness.registered.discard((topic, chain))

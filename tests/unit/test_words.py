@@ -51,10 +51,10 @@ RETIRED = {
 }
 OPENINGS_MAX = 1
 DIALECT = {
-    "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 133),
-    "behind, for after": (r"\bbehind\b", 491),
-    "says, said": (r"\b(?:says|said)\b", 519),
-    "whoever": (r"\b[Ww]hoever\b", 206),
+    "so many, so long": (r"\b[Ss]o (?:long|many|much|often|few)\b", 117),
+    "behind, for after": (r"\bbehind\b", 366),
+    "says, said": (r"\b(?:says|said)\b", 385),
+    "whoever": (r"\b[Ww]hoever\b", 139),
 }
 # Words and phrases that texts do without, each with what is said instead.
 PHRASES = {

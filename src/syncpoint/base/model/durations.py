@@ -20,7 +20,7 @@ def parse_duration(text: str) -> tuple[int, int]:
     if re.fullmatch(r"\d+(?:\.\d+)?", text):
         text += "s"
     if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration; write for example 600s, 10m, 1h30m or 7d")
+        raise ValueError(f"{text!r} is not a duration, such as 600s, 10m, 1h30m or 7d")
     total = sum((Decimal(number) * UNITS_S[unit] for number, unit in _PART.findall(text)), Decimal(0))
     seconds, rest = divmod(total, 1)
     return int(seconds), int(rest * 10**9)

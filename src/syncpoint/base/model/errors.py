@@ -121,7 +121,15 @@ class FailedPrecondition(_Coded):
 
 def suspended(topic: str) -> FailedPrecondition:
     """For what is published to a topic while that is suspended."""
-    return FailedPrecondition(f"The topic is suspended for sending: (resource={topic}).")
+    return FailedPrecondition(f"The topic is suspended for sending (resource={topic}). Resume it, then publish again.")
+
+
+def detached(subscription: str) -> FailedPrecondition:
+    """For a use of a subscription that was detached from its topic."""
+    return FailedPrecondition(
+        f"The subscription is detached from its topic (resource={subscription}). Create another one to receive"
+        " messages."
+    )
 
 
 class _Reasoned(FailedPrecondition):

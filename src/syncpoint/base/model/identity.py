@@ -73,4 +73,4 @@ def parse_message_id(text: str) -> MessageId:
         source = int(source_text)
         if source < _SOURCE_END:
             return MessageId(int(text[:UNIVERSE_DIGITS]), source, int(text[-OFFSET_DIGITS:]))
-    raise InvalidArgument("message_id", "not a message id of this service")
+    raise InvalidArgument("message_id", "must be a message id of this service")

@@ -28,7 +28,7 @@ _PROJECT = r"[A-Za-z0-9][A-Za-z0-9_.:~+%-]{0,254}"
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9_.~+%-]{2,254}"
 
 NAME_RULE = (
-    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%"
+    "Names have 3 to 255 letters, digits and characters of -_.~+%, begin with a letter and do not begin with goog"
 )
 """The grammar of an id, in words."""
 
@@ -61,7 +61,8 @@ _PROJECT_NAME = re.compile(rf"projects/{_PROJECT}", re.ASCII)
 
 def _parse(collection: str, name: str) -> str:
     if _RESOURCE[collection].fullmatch(name) is None:
-        raise InvalidArgument("", f"Invalid [{collection}] name: (name={name})")
+        form = f"projects/PROJECT/{collection}/NAME"
+        raise InvalidArgument("", f"Invalid [{collection}] name: (name={name}). Use {form}. {NAME_RULE}.")
     return name
 
 
@@ -88,7 +89,7 @@ def parse_schema(name: str) -> SchemaName:
 def parse_project(name: str) -> ProjectName:
     """Check `projects/P`. Raises `InvalidArgument`."""
     if _PROJECT_NAME.fullmatch(name) is None:
-        raise InvalidArgument("", f"Invalid [projects] name: (name={name})")
+        raise InvalidArgument("", f"Invalid [projects] name: (name={name}). Use projects/PROJECT.")
     return ProjectName(name)
 
 

@@ -56,11 +56,14 @@ def correlation(properties: Mapping[str, str]) -> CorrelationFilter:
         known = system_name(name[len(PREFIX) :])
         if known not in SYSTEM:
             raise InvalidArgument(
-                "rule.correlation", f"{name} is none of {', '.join(PREFIX + one for one in sorted(SYSTEM))}"
+                "rule.correlation",
+                f"{name} is not a system property; use {', '.join(PREFIX + one for one in sorted(SYSTEM))}",
             )
         system[known] = text
     if not properties:
-        raise InvalidArgument("rule.correlation", "names no property; a rule for every message has the filter 1=1")
+        raise InvalidArgument(
+            "rule.correlation", "must name a property; to match every message, use the SQL filter 1=1"
+        )
     return CorrelationFilter(system, user)
 
 
@@ -72,4 +75,4 @@ def check_texts(properties: Mapping[str, str]) -> None:
     for name, text in properties.items():
         known = system_name(name[len(PREFIX) :]) if name.lower().startswith(PREFIX) else None
         if known is not None and asked.setdefault(known, text) != text:
-            raise InvalidArgument("rule.correlation", f"asks for {PREFIX}{known} twice, by two names or spellings")
+            raise InvalidArgument("rule.correlation", f"names {PREFIX}{known} twice, under two names or spellings")

@@ -205,11 +205,11 @@ class _Compiler:
             return SparkCondition(spark.NULL_BOOLEAN, fails)
         seen = self._columns.bound(subject.of["text"])
         if escape is not None and _needs_message_below(escape):
-            raise InvalidArgument("rule.sql", "an escape character of LIKE must be known without the message on Spark")
+            raise InvalidArgument("rule.sql", "on Spark, the escape character of LIKE must not depend on the message")
         if _needs_message_below(pattern):
             if escape is not None:
                 raise InvalidArgument(
-                    "rule.sql", "a pattern of LIKE with ESCAPE must be known without the message on Spark"
+                    "rule.sql", "on Spark, the pattern of LIKE with ESCAPE must not depend on the message"
                 )
             return SparkCondition(spark.like_pattern_of(seen, self._columns.bound(wanted.of["text"])), fails)
         try:
@@ -252,7 +252,7 @@ class _Compiler:
 
     def _named(self, expression: tree.Expression) -> Terms:
         if _needs_message_below(expression):
-            raise InvalidArgument("rule.sql", "a name in property(...) must be known without the message on Spark")
+            raise InvalidArgument("rule.sql", "on Spark, the name in property(...) must not depend on the message")
         try:
             name = compile_expression(expression, self._given)(RuleMessage({}), str)
         except RuleError:

@@ -228,7 +228,7 @@ def _expression(node: tree.Expression, given: Mapping[str, Value]) -> Valued:
             return _named(_expression(expression, given))
         case tree.Parameter(_, name):
             if name.lower() not in given:
-                raise InvalidArgument("rule.parameters", f"@{name} is not given")
+                raise InvalidArgument("rule.parameters", f"@{name} has no value; set it in the rule's parameters")
             bound = given[name.lower()]
             return lambda message, ids: bound
         case tree.NewId(_, number):
@@ -248,7 +248,7 @@ def _named(name: Valued) -> Valued:
         if found is None:
             return None
         if not isinstance(found, str):
-            raise RuleError(f"property({text_of(found)}) wants a name")
+            raise RuleError(f"property({text_of(found)}) needs a name")
         return message.user(found)
 
     return value

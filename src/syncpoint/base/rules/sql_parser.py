@@ -78,7 +78,7 @@ def parse_filter(text: str, field: str = "filter", *, body: bool = False) -> tre
     """The tree of a filter; `body`: it may name fields of the message's data. Raises `InvalidArgument` for `field`."""
     found = _parsed("filter", text, field, body)
     if not isinstance(found, tree.Predicate):
-        raise InvalidArgument(field, f"{text!r} is a value, and no condition: compare it with something")
+        raise InvalidArgument(field, f"{text!r} is a value, not a condition: compare it with something")
     return found
 
 
@@ -147,12 +147,12 @@ class _Builder(Transformer[Token, Anything]):
     def _value(self, node: tree.SqlNode) -> tree.Expression:
         if isinstance(node, tree.Expression):
             return node
-        raise self._refuse(node.at, "is a condition, and no value")
+        raise self._refuse(node.at, "is a condition, not a value")
 
     def _condition(self, node: tree.SqlNode) -> tree.Predicate:
         if isinstance(node, tree.Predicate):
             return node
-        raise self._refuse(node.at, "is a value, and no condition")
+        raise self._refuse(node.at, "is a value, not a condition")
 
     def action(self, meta: Meta, parts: list[tree.Statement]) -> tuple[tree.Statement, ...]:
         return tuple(parts)
@@ -182,7 +182,7 @@ class _Builder(Transformer[Token, Anything]):
     def like(self, meta: Meta, parts: list[Anything]) -> tree.Like:
         text, negated, pattern, escape = parts
         if isinstance(escape, tree.Constant) and len(text_of(escape.value)) != 1:
-            raise self._refuse(escape.at, "is not one character")
+            raise self._refuse(escape.at, "must be one character")
         escape = None if escape is None else self._value(escape)
         return tree.Like(_at(meta), self._value(text), self._value(pattern), escape, negated is not None)
 
@@ -193,7 +193,7 @@ class _Builder(Transformer[Token, Anything]):
     def is_null(self, meta: Meta, parts: list[Anything]) -> tree.IsNull:
         operand, negated = parts
         if not isinstance(operand, tree.Property | tree.BodyField):
-            raise self._refuse(operand.at, "is not a property: IS NULL asks of properties only")
+            raise self._refuse(operand.at, "is not a property: IS NULL applies to properties only")
         return tree.IsNull(_at(meta), operand, negated is not None)
 
     def exists(self, meta: Meta, parts: list[tree.Property]) -> tree.Exists:
@@ -205,7 +205,7 @@ class _Builder(Transformer[Token, Anything]):
     def signed(self, meta: Meta, parts: list[Anything]) -> tree.Expression:
         sign, operand = str(parts[0]), self._value(parts[1])
         if isinstance(operand, tree.Constant) and kind_of(operand.value) not in ("number", "NULL"):
-            raise self._refuse(operand.at, "has no sign")
+            raise self._refuse(operand.at, "cannot have a sign")
         if sign == "-":
             return tree.Negative(_at(meta), operand)
         zero = tree.Constant(operand.at, 0)
@@ -221,41 +221,39 @@ class _Builder(Transformer[Token, Anything]):
             return tree.NewId(_at(meta), self._new_ids)
         if name in ("property", "p") and argument is not None:
             return tree.PropertyNamed(_at(meta), self._value(argument))
-        raise self._refuse(_at(meta), "is none of newid(), property(name) and p(name)")
+        raise self._refuse(_at(meta), "is not a function: use newid(), property(name) or p(name)")
 
     def property(self, meta: Meta, parts: list[Token]) -> tree.Property | tree.BodyField:
         names = [_name(token) for token in parts]
         if len(parts) == 1:
             if parts[0].type == "NAME" and names[0].lower() in RESERVED:
-                raise self._refuse(_at(meta), "is a word of the language; a property of this name stands in [brackets]")
+                raise self._refuse(_at(meta), "is a keyword; write a property with this name in [brackets]")
             return tree.Property(_at(meta), names[0])
         scope = names[0].lower() if parts[0].type == "NAME" else ""
         if scope == "body":
             if not self._body:
                 raise self._refuse(
-                    _at(meta), "is a field of the message's data, which rules never see: publish it as an attribute"
+                    _at(meta), "is a field of the message's data, which rules cannot read: publish it as an attribute"
                 )
             return tree.BodyField(_at(meta), tuple(names[1:]))
         if scope not in ("sys", "user") or len(parts) > 2:
-            raise self._refuse(
-                _at(meta), "begins with neither sys. nor user.; other names with a dot stand in [brackets]"
-            )
+            raise self._refuse(_at(meta), "must begin with sys. or user.; write other names with a dot in [brackets]")
         if scope == "user":
             return tree.Property(_at(meta), names[1])
         known = system_name(names[1])
         if known is None:
-            raise self._refuse(_at(meta), "is not a property of the system")
+            raise self._refuse(_at(meta), "is not a system property")
         return tree.Property(_at(meta), known, system=True)
 
     def integer(self, meta: Meta, parts: list[Token]) -> tree.Constant:
         if int(parts[0]) > INT_MAX:
-            raise self._refuse(_at(meta), "is larger than an integer of 64 bits")
+            raise self._refuse(_at(meta), "does not fit into an integer of 64 bits")
         return tree.Constant(_at(meta), int(parts[0]))
 
     def double(self, meta: Meta, parts: list[Token]) -> tree.Constant:
         value = float(parts[0])
         if value == float("inf"):
-            raise self._refuse(_at(meta), "is larger than a double")
+            raise self._refuse(_at(meta), "does not fit into a double")
         return tree.Constant(_at(meta), value)
 
     def text(self, meta: Meta, parts: list[Token]) -> tree.Constant:

@@ -181,7 +181,7 @@ def calculate(op: str, left: Value, right: Value) -> Value:
     try:
         return _with_time(op, left, right)
     except OverflowError:
-        raise RuleError(f"{text_of(left)} {op} {text_of(right)} is beyond all times") from None
+        raise RuleError(f"{text_of(left)} {op} {text_of(right)} is out of the range of times") from None
 
 
 def _number(op: str, left: float, right: float) -> int | float:
@@ -251,7 +251,7 @@ def like(text: Value, pattern: Value, escape: Value) -> bool | None:
 def pattern_symbols(pattern: str, escape: str) -> list[str]:
     """A pattern as `%`, `_`, and all other characters with `=` before them. Raises `RuleError`."""
     if len(escape) > 1:
-        raise RuleError(f"the escape character {escape!r} is not one character")
+        raise RuleError(f"the escape character {escape!r} must be one character")
     found = list[str]()
     characters = iter(pattern)
     for character in characters:

@@ -60,24 +60,32 @@ class RuleTrial(NamedTuple):
 def check_rule(rule: RuleText, *, body: bool = False) -> None:
     """Raises `InvalidArgument` for a rule that has no name or no meaning. `body`: it may name fields of the data."""
     if not _NAME.fullmatch(rule.name):
-        raise InvalidArgument("rule.name", f"{rule.name!r}: 1 to 50 letters, digits, and characters of _ - . $")
+        raise InvalidArgument("rule.name", f"{rule.name!r} must have 1 to 50 letters, digits and characters of _ - . $")
     if len(rule.parameters) > PARAMETERS_MAX:
-        raise InvalidArgument("rule.parameters", f"there must not be more than {PARAMETERS_MAX}")
+        raise InvalidArgument("rule.parameters", f"must not have more than {PARAMETERS_MAX} entries")
     lower = {name.lower() for name, _ in rule.parameters}
     for name, value in rule.parameters:
         if not _PARAMETER.fullmatch(name) or len(lower) < len(rule.parameters):
-            raise InvalidArgument("rule.parameters", f"{name!r}: letters, digits and _, and each name once in any case")
+            raise InvalidArgument(
+                "rule.parameters", f"{name!r} must consist of letters, digits and _ and be unique regardless of case"
+            )
         if isinstance(value, int) and not isinstance(value, bool) and not INT_MIN <= value <= INT_MAX:
-            raise InvalidArgument("rule.parameters", f"{name} is no integer of 64 bits")
+            raise InvalidArgument("rule.parameters", f"{name} must be an integer of 64 bits")
         if isinstance(value, float) and value - value != 0:
-            raise InvalidArgument("rule.parameters", f"{name} is no number")
+            raise InvalidArgument("rule.parameters", f"{name} must be a finite number")
         if isinstance(value, str) and len(value.encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
-            raise InvalidArgument("rule.parameters", f"{name} is longer than {ATTRIBUTE_VALUE_BYTES_MAX} bytes")
+            raise InvalidArgument(
+                "rule.parameters", f"{name} must not be longer than {ATTRIBUTE_VALUE_BYTES_MAX} bytes"
+            )
     if rule.correlation and rule.sql:
-        raise InvalidArgument("rule.filter", "a rule has a SQL filter or a correlation filter, not both")
+        raise InvalidArgument("rule.filter", "at most one of sql and correlation may be set")
     for name, text in rule.correlation:
         if not 0 < len(name.encode()) <= ATTRIBUTE_KEY_BYTES_MAX or len(text.encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
-            raise InvalidArgument("rule.correlation", f"{name!r}: no message can have such an attribute")
+            raise InvalidArgument(
+                "rule.correlation",
+                f"{name!r} must have 1 to {ATTRIBUTE_KEY_BYTES_MAX} bytes and a value of at most"
+                f" {ATTRIBUTE_VALUE_BYTES_MAX}",
+            )
     if rule.correlation:
         correlation(dict(rule.correlation))
         check_texts(dict(rule.correlation))

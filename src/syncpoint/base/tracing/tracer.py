@@ -38,9 +38,9 @@ class TracingSettings:
 def checked_tracing(otlp: str, ratio: float, otlp_field: str, ratio_field: str) -> TracingSettings:
     """Settings as users write them. Raises `InvalidArgument` that names one of the fields."""
     if otlp and not otlp.startswith(("http://", "https://")):
-        raise InvalidArgument(otlp_field, "is the address of a collector, such as http://127.0.0.1:4318")
+        raise InvalidArgument(otlp_field, "must be the address of a collector, such as http://127.0.0.1:4318")
     if not 0 <= ratio <= 1:
-        raise InvalidArgument(ratio_field, "is a share from 0 to 1")
+        raise InvalidArgument(ratio_field, "must be a number from 0 to 1")
     if ratio and not otlp:
         raise InvalidArgument(ratio_field, f"needs {otlp_field}: where spans go")
     return TracingSettings(otlp, ratio)

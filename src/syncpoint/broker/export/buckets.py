@@ -61,7 +61,7 @@ def place_of(text: str, options: Mapping[str, Any] | None = None, base: Path | N
     """An address as operators write it: a folder, or URL?OPTION=VALUE&... Raises `ValueError`."""
     url, _, query = text.partition("?")
     if not url:
-        raise ValueError("a bucket needs a folder or an address, like s3://bucket/folder")
+        raise ValueError("a bucket needs a folder or a URL, such as s3://bucket/folder")
     if "://" not in url:
         url = f"file://{(base or Path()).absolute() / url}"
     found = {**dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))), **(options or {})}
@@ -168,7 +168,7 @@ class Buckets:
     def error(self, bucket: str) -> str:
         """Why it is not active."""
         if bucket not in self.places:
-            return "The operator has not said where this bucket is."
+            return "This server has no bucket with this name. Ask the operator to configure it."
         return self._errors.get(bucket, "")
 
     async def look(self, bucket: str) -> None:
@@ -200,7 +200,7 @@ class Buckets:
     def _check_address(self, bucket: str) -> None:
         place = self.places[bucket]
         if any(map(self.is_own, addresses_in([place.url, json.loads(place.options)]))):
-            raise PermissionError(errno.EACCES, "its address is an endpoint of this deployment itself")
+            raise PermissionError(errno.EACCES, "its address leads back to this deployment")
 
     def file(self, bucket: str, name: str, contents: Contents) -> BucketFile:
         """A file that is to be written; whatever it does waits."""

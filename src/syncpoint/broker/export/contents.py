@@ -52,10 +52,10 @@ class TopicAvro:
         if not whole:
             return fastavro.parse_schema(plain)
         if not isinstance(plain, dict) or plain.get("type") != "record":
-            raise SchemaUnusable("with write_metadata the topic's schema must be a record")
+            raise SchemaUnusable("write_metadata needs a topic schema that is a record")
         fields = [*METADATA, *plain["fields"]]
         if len({one["name"] for one in fields}) != len(fields):
-            raise SchemaUnusable("the topic's schema has a field with the name of one of the metadata")
+            raise SchemaUnusable("the topic's schema has a field with the name of a metadata field")
         return fastavro.parse_schema({**plain, "fields": fields})
 
     def read(self, message: pubsub.PubsubMessage) -> Any:

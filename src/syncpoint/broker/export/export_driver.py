@@ -201,7 +201,7 @@ def export_state(
         if place is not None and place.region and place.region not in topic_record.regions:
             return (
                 _STATES.IN_TRANSIT_LOCATION_RESTRICTION,
-                "The bucket is in none of the regions that the topic allows.",
+                "The bucket is not in a region that the topic's message_storage_policy allows.",
             )
     state = buckets.state(config.bucket)
     if state != _STATES.ACTIVE:
@@ -215,18 +215,17 @@ def export_state(
     return _STATES.ACTIVE, ""
 
 
-BUCKET_REFUSED = "The operator has not listed this project for the bucket, under `buckets` in the file of --auth."
+BUCKET_REFUSED = "The project may not use this bucket. Ask the operator to list it under `buckets` in the --auth file."
 _ADVICE: dict[int, str] = {
-    _STATES.NOT_FOUND: "The operator says where the bucket {0} is (`syncpoint serve --bucket`, `buckets` in a"
-    " cluster.yaml), and sees to it that it is there; the server's log has the reason. Exporting"
-    " then begins within seconds.",
+    _STATES.NOT_FOUND: "The operator must configure the bucket {0} (`syncpoint serve --bucket`, `buckets` in a"
+    " cluster.yaml) and create it; the server's log has the reason. Exporting begins within seconds after that.",
     _STATES.PERMISSION_DENIED: "With --auth, grant roles/pubsub.subscriber on the subscription to the server's own"
-    f" identity, {SERVICE_IDENTITY} unless the file names another; the operator names the bucket {0}"
-    " for the project (`buckets` in that file), and lets the server write to it.",
+    f" identity, {SERVICE_IDENTITY} unless the file names another; the operator must list the project for the bucket"
+    " {0} (`buckets` in that file) and let the server write to it.",
     _STATES.IN_TRANSIT_LOCATION_RESTRICTION: "Choose a bucket in a region that the topic's message_storage_policy"
     " allows, or change the policy.",
-    _STATES.SCHEMA_MISMATCH: "Give the topic an Avro schema (with write_metadata a record that has no fields of the"
-    " metadata's names), or unset use_topic_schema.",
+    _STATES.SCHEMA_MISMATCH: "Give the topic an Avro schema (with write_metadata: a record without fields named like"
+    " metadata), or unset use_topic_schema.",
 }
 
 
@@ -247,7 +246,7 @@ def topic_avro(catalog: Catalog, record: Subscription, config: pubsub.CloudStora
     if schema is None or not revisions:
         raise SchemaUnusable("the topic's schema was deleted")
     if schema.type != pubsub.Schema.AVRO:
-        raise SchemaUnusable("the topic's schema is not one of Avro")
+        raise SchemaUnusable("the topic's schema is not an Avro schema")
 
     by = revisions[0]
 

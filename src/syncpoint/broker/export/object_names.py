@@ -32,11 +32,11 @@ def bad_format(form: str) -> str:
     """What is wrong with a format; "": nothing. Each part of date and time stands in it once, and nothing that is
     neither such a part nor a separator."""
     if _TOKENS.sub("", form):
-        return "has other parts than YYYY or YY, MM, DD, hh, mm, ss, T, Z or +00:00, and - _ : /"
+        return "may only have the parts YYYY or YY, MM, DD, hh, mm, ss, T, Z or +00:00, and - _ : /"
     found = _TOKENS.findall(form)
     years = found.count("YYYY") + found.count("YY")
     if years != 1 or any(found.count(part) != 1 for part in ("MM", "DD", "hh", "mm", "ss")):
         return "must have YYYY or YY, MM, DD, hh, mm and ss exactly once"
     if found.count("T") > 1 or found.count("Z") + found.count("+00:00") > 1:
-        return "may have T, and Z or +00:00, only once"
+        return "must not have T, or Z or +00:00, more than once"
     return ""

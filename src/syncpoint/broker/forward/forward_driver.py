@@ -131,7 +131,9 @@ class ForwardedSubscription(InnerSubscription[str]):
         process = self.driver.process
         target = process.copy.catalog.topic(self.config)
         if target is None:
-            raise FailedPrecondition(f"Its messages wait: {self.config}, which it forwards to, does not exist.")
+            raise FailedPrecondition(
+                f"Messages wait because the topic {self.config}, which the subscription forwards to, does not exist."
+            )
         if target.options.send_suspended:
             raise suspended(target.name)
         if refusal := process.refusal(self.record):
@@ -160,8 +162,8 @@ class ForwardedSubscription(InnerSubscription[str]):
             raise FailedPrecondition(f"A message waits ({reason.name}): {reason.description}")
         if self.record.dead_letter is None:
             raise FailedPrecondition(
-                f"A message waits ({reason.name}): {reason.description} Give the subscription a dead-letter topic, or"
-                " receive the message without forwarding."
+                f"A message waits ({reason.name}): {reason.description} Set a dead-letter topic on the subscription, or"
+                " clear its forwarding and receive the message."
             )
         asked = internal.DeadLetterRequest(
             subscription=self.record.name,

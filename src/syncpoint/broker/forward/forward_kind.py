@@ -21,7 +21,7 @@ AHEAD_MAX = 4_000  # messages that are held
 REFUSED = "ForwardingRefused"
 TOO_FAR = Reason(
     "MaxTransferHopCountExceeded",
-    f"It was forwarded {HOPS_MAX} times before: forwards may lead back to where they began.",
+    f"The message was already forwarded {HOPS_MAX} times, the maximum; subscriptions may forward in a circle.",
 )
 
 

@@ -236,7 +236,7 @@ class InnerSubscription(ABC, Generic[Config]):
 
     async def give_up(self, effect: GiveUp) -> None:
         """Make a dead letter. Raises `SyncpointError` where there is none."""
-        raise FailedPrecondition("This kind of subscription gives no message up.")
+        raise FailedPrecondition("This kind of subscription does not dead-letter messages.")
 
     def keep(self, why: str) -> None:
         """A message waits that could be neither sent nor given up."""

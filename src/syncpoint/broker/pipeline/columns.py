@@ -60,8 +60,8 @@ def named(numbers: Sequence[int], field: str = "columns") -> list[Column]:
     for index, number in enumerate(numbers):
         column = COLUMNS.get(number)
         if column is None:
-            raise InvalidArgument(f"{field}[{index}]", f"{number} is no column; there are 1 to {len(COLUMNS)}")
+            raise InvalidArgument(f"{field}[{index}]", f"{number} is not a column; use 1 to {len(COLUMNS)}")
         if column in found:
-            raise InvalidArgument(f"{field}[{index}]", f"{column.name} is named twice")
+            raise InvalidArgument(f"{field}[{index}]", f"{column.name} is given twice")
         found.append(column)
     return found

@@ -183,7 +183,9 @@ class Cursors:
         check_name(name)
         named = self._by_topic.get(topic, {})
         if name not in named and len(named) >= CURSORS_MAX:
-            raise ResourceExhausted(f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with.")
+            raise ResourceExhausted(
+                f"The topic already has {CURSORS_MAX} cursors, the maximum. Delete unused ones first."
+            )
         cursor = ReaderCursor(topic, name, limits, self.clock.time_ns())
         for source in self.sources.of_topic(topic):
             cursor.move(source, starts.get(source.number, 0))
@@ -210,7 +212,7 @@ class Cursors:
     def delete(self, topic: int, name: str) -> bytes:
         """Forget a cursor; returns the fact to write. Raises `NotFound`."""
         if not self._drop(topic, name):
-            raise NotFound(name, f"The topic has no cursor {name!r}; ListCursors shows those it has.")
+            raise NotFound(name, f"The topic has no cursor {name!r}. Call ListCursors for those it has.")
         return encode_deleted(topic, name)
 
     def _drop(self, topic: int, name: str) -> bool:

@@ -87,17 +87,17 @@ def check_name(field: str, name: str) -> None:
 def check_commit(ask: CommitRequest, link: LinkState | None) -> None:
     """Raises `InvalidArgument` for what no commit may ask for, and what the plan of its link raises."""
     if ask.epoch < 0:
-        raise InvalidArgument("epoch", "epochs count from 0")
+        raise InvalidArgument("epoch", "must not be negative")
     partitions = [partition for partition, _ in ask.stages]
     for index, partition in enumerate(partitions):
         if partition in partitions[:index]:
-            raise InvalidArgument(f"stages[{index}]", f"two attempts of partition {partition}; one of them counts")
+            raise InvalidArgument(f"stages[{index}]", f"partition {partition} must be named with one attempt only")
     if ask.link:
         check_name("link", ask.link)
         check_name("source_topic", ask.source_topic)
         links.check_plan(link, ask.source_topic, ask.planned)
     elif ask.planned or ask.source_topic:
-        raise InvalidArgument("link", "planned ranges belong to a link, which is not named")
+        raise InvalidArgument("link", "must be set when planned or source_topic is set")
 
 
 def check_rows(stages: Sequence[Stage], planned: Sequence[PlannedRange]) -> None:
@@ -118,6 +118,6 @@ def check_rows(stages: Sequence[Stage], planned: Sequence[PlannedRange]) -> None
 def gap_refused(link: LinkState, found: Sequence[PlannedRange]) -> OutOfRange:
     """What a caller is shown."""
     return OutOfRange(
-        f"Link {link.name} was refused because of a gap: {', '.join(map(str, found))} of {link.source_topic} was never"
-        " copied and is not planned. Nothing is stored. Read from there, or accept that it is lost (AcceptGap)."
+        f"Link {link.name} has a gap: {', '.join(map(str, found))} of {link.source_topic} was never copied and is not"
+        " planned. Nothing was stored. Read from there, or accept the loss with AcceptGap."
     )

@@ -68,7 +68,7 @@ class EpochState:
     def _fence(self, query: Query, run: QueryRun) -> None:
         if query.knows(run.run):
             raise Aborted(
-                f"Run {run.run} of query {run.query} was superseded by run {query.run}: it may not write any more."
+                f"Run {run.run} of query {run.query} was superseded by run {query.run} and may not write any more."
             )
 
     def _begin(self, run: QueryRun, now_ns: int) -> None:
@@ -194,8 +194,9 @@ class EpochState:
         for partition, attempt in ask.stages:
             if (partition, attempt) not in staged:
                 raise FailedPrecondition(
-                    f"Partition {partition}, attempt {attempt!r} of epoch {ask.epoch} is not staged: it was never"
-                    " finished, or was dropped after an hour. Stage it again."
+                    f"Partition {partition}, attempt {attempt!r} of epoch {ask.epoch} is not staged: it was not"
+                    " finished"
+                    " or was dropped after an hour. Stage it again."
                 )
         return tuple(staged[name] for name in ask.stages)
 
@@ -248,11 +249,9 @@ class EpochState:
         """Go on behind the gaps that were last refused. Raises `NotFound`, or `FailedPrecondition` without any."""
         link = self.links.get(name)
         if link is None:
-            raise NotFound(name, f"There is no link {name}.")
+            raise NotFound(name, f"Link not found (resource={name}).")
         if not link.refused:
-            raise FailedPrecondition(
-                f"Link {name} has refused no gap since its last commit; there is nothing to accept."
-            )
+            raise FailedPrecondition(f"Link {name} has no gap to accept: none was found since its last commit.")
         links.accept(link, link.refused)
         return [facts.link(link)]
 

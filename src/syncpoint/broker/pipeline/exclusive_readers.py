@@ -87,27 +87,29 @@ class ChainReaders:
         """
         hold = written_hold(self.publish.catalog, record.incarnation)
         if hold is None or hold.reader != reader:
-            raise Aborted(f"The catalog does not say that {reader} reads {record.name} alone. Try again.")
+            raise Aborted(
+                f"{reader} is not the exclusive reader of {record.name} in this process's catalog. Try again."
+            )
         end = self.publish.clock.monotonic() + LET_GO_S
         while others := len(self._attached(record.incarnation)):
             if self.publish.clock.monotonic() >= end:
                 raise FailedPrecondition(
-                    f"The subscription {record.name} has other consumers: {others} subscribe forwarders deliver it. A"
-                    " stream reads it alone: stop the others, wait until what they hold is acknowledged or its deadline"
-                    " is over, and start again."
+                    f"The subscription {record.name} has other consumers: {others} subscribe forwarders deliver it. An"
+                    " exclusive reader allows no others: stop them, wait until their messages are acknowledged or their"
+                    " ack deadlines expire, and start again."
                 )
             await asyncio.sleep(LOOK_S)
 
     async def release(self, record: Subscription, reader: str) -> None:
-        raise Unimplemented("ReleaseSubscription is the proxy's.")
+        raise Unimplemented("ReleaseSubscription")
 
 
 def others_consume(record: Subscription, consumers: int, messages: int) -> FailedPrecondition:
     """Why a subscription cannot be had alone now."""
     return FailedPrecondition(
         f"The subscription {record.name} has other consumers: {consumers} are attached and {messages} messages are"
-        " outstanding. A stream reads it alone: stop the others, wait until what they hold is acknowledged or its"
-        " deadline is over, and start again."
+        " outstanding. An exclusive reader allows no others: stop them, wait until their messages are acknowledged or"
+        " their ack deadlines expire, and start again."
     )
 
 
@@ -116,9 +118,11 @@ def check_generation(publish: PublishForwarder, record: Subscription, generation
     ledger = publish.ledgers.get(record.incarnation)
     if ledger is not None and generation != ledger.generation:
         raise ResetBySeek(
-            f"The subscription {record.name} was reset while this stream reads it (seek {ledger.generation}; the"
-            f" stream's offsets are of {generation}), and is read from another place now. Stop the stream and begin it"
-            " with a new checkpoint, without a starting position: then it reads what the seek left unacknowledged."
+            f"The subscription {record.name} was reset by a seek while this stream read it (seek {ledger.generation};"
+            " the"
+            f" stream's offsets are of {generation}). Stop the stream and restart it with a new checkpoint and"
+            " without a"
+            " starting position: it then reads what the seek left unacknowledged."
         )
 
 

@@ -74,14 +74,14 @@ def check_plan(link: LinkState | None, source_topic: str, planned: Sequence[Plan
     seen: set[int] = set()
     for index, one in enumerate(planned):
         if not 0 <= one.begin <= one.end:
-            raise InvalidArgument(f"planned[{index}]", f"{one} is no range")
+            raise InvalidArgument(f"planned[{index}]", f"{one} must begin at 0 or later and not end before it begins")
         if one.source in seen:
             raise InvalidArgument(f"planned[{index}].source", f"source {one.source} is planned twice")
         seen.add(one.source)
     if link is not None and link.source_topic != source_topic:
         raise FailedPrecondition(
             f"Link {link.name} copies {link.source_topic}, not {source_topic}: the topic was deleted and created"
-            " again, or is another one. A new topic needs a link of another name."
+            " again, or another one was named. Use a new link name for the new topic."
         )
 
 

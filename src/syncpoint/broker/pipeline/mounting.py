@@ -66,7 +66,7 @@ class ChainHome:
             asked.append(("link", link, link_key(link), link in self.links))
         for kind, name, key, known in asked:
             if key in self.elsewhere or (not known and await self._homes.chain_at(key) != self._chain.number):
-                raise FailedPrecondition(f"The {kind} {name} is not at home in chain {self._chain.number}.")
+                raise FailedPrecondition(f"The {kind} {name} is not assigned to chain {self._chain.number}.")
 
     async def pin(self, topics: Collection[int]) -> None:
         pinned: list[int] = []
@@ -77,7 +77,7 @@ class ChainHome:
         except BaseException as error:
             self.unpin(pinned)
             if isinstance(error, SyncpointError):
-                raise Unavailable(f"Chain {self._chain.number} cannot take messages now: {error.message}") from error
+                raise Unavailable(f"Chain {self._chain.number} cannot accept messages now: {error.message}") from error
             raise
 
     def unpin(self, topics: Collection[int]) -> None:
@@ -260,5 +260,5 @@ def _asked(host: ChainHost, call: CallContext) -> tuple[Chain, ChainPipelines]:
 def _number(call: CallContext, name: bytes) -> int:
     value = call.metadata.get(name, b"")
     if not value.isdigit():
-        raise InvalidArgument(name.decode(), "the call does not say which chain is meant, or by which revision")
+        raise InvalidArgument(name.decode(), "must be set to a number in the call's metadata")
     return int(value)

@@ -96,7 +96,7 @@ class LogReader:
     async def get_positions(self, asked: pipeline.GetPositionsRequest) -> pipeline.Positions:
         """GetPositions."""
         if bool(asked.topic) == bool(asked.subscription):
-            raise InvalidArgument("topic", "name a topic or a subscription, one of them")
+            raise InvalidArgument("topic", "exactly one of topic and subscription must be set")
         ends = {one.source: one.end for one in asked.processed}
         if asked.subscription:
             topic = await self._of_subscription(asked, ends)
@@ -122,7 +122,9 @@ class LogReader:
     async def _of_subscription(self, asked: pipeline.GetPositionsRequest, ends: dict[int, int]) -> Topic:
         """The topic of the request's subscription, whose reader takes it and acknowledges what it has processed."""
         if asked.HasField("cursor"):
-            raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
+            raise InvalidArgument(
+                "cursor", "must not be set for a subscription, which keeps its unacknowledged messages"
+            )
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         topic = topic_named(self.catalog, record.topic_name, asked.topic_incarnation)
         if asked.exclusive_reader:
@@ -135,7 +137,7 @@ class LogReader:
                 check_generation(self.publish, record, asked.generation)
                 acknowledge(self.publish, record, passed(self.publish.sources.of_topic(topic.incarnation), ends))
         elif ends:
-            raise InvalidArgument("processed", "only an exclusive_reader acknowledges what it has processed")
+            raise InvalidArgument("processed", "may only be set together with exclusive_reader")
         return topic
 
     async def _moved(
@@ -223,7 +225,7 @@ class LogReader:
 
         def end() -> None:
             if stream.on_message is not None:
-                stream.finish(InvalidArgument("", "the call ended without a request"))
+                stream.finish(InvalidArgument("", "The call ended without a request."))
 
         stream.on_message = begin
         stream.on_end = end
@@ -231,7 +233,9 @@ class LogReader:
     def _selection(self, asked: pipeline.ReadRangeRequest) -> Selection:
         topic = topic_named(self.catalog, asked.topic, asked.topic_incarnation)
         if not 0 <= asked.begin <= asked.end:
-            raise InvalidArgument("begin", f"no range: [{asked.begin}, {asked.end})")
+            raise InvalidArgument(
+                "begin", f"must be 0 or more and not greater than end, not [{asked.begin}, {asked.end})"
+            )
         if not 0 <= asked.frame_bytes <= FRAME_BYTES_MAX:
             raise InvalidArgument("frame_bytes", f"must be between 0 (the default) and {FRAME_BYTES_MAX}")
         chosen = columns.named(asked.columns)
@@ -240,7 +244,7 @@ class LogReader:
         if asked.skip_subscription:
             record = reading_positions.subscription_named(self.catalog, asked.skip_subscription, "skip_subscription")
             if record.topic_incarnation != topic.incarnation:
-                raise InvalidArgument("skip_subscription", f"{record.name} is of another topic")
+                raise InvalidArgument("skip_subscription", f"{record.name} must be a subscription of {topic.name}")
             ledger = self.publish.ledgers.get(record.incarnation)
             acked.append(None if ledger is None else ledger.acks.get(asked.source))
             if record.filter_text:
@@ -269,18 +273,20 @@ class LogReader:
         """Raises `OutOfRange`, `InvalidArgument`. What is missing inside of the range turns up on the way."""
         source = self.publish.sources.by_number.get(asked.source)
         if source is not None and source.topic != topic.incarnation:
-            raise InvalidArgument("source", f"{asked.source} is no source of {topic.name}")
+            raise InvalidArgument(
+                "source", f"{asked.source} is not a source of {topic.name}; call GetPositions for its sources"
+            )
         if asked.begin == asked.end:
             return
         if source is None:
             raise OutOfRange(
                 f"Messages {asked.begin} to {asked.end - 1} of source {asked.source} of {topic.name} are not stored any"
-                " more, nor is anything else of that source. Call GetPositions for what is stored."
+                " more; the whole source was deleted. Call GetPositions for what is stored."
             )
         if asked.end > source.visible:
             raise OutOfRange(
-                f"Messages up to {asked.end} of source {asked.source} of {topic.name} are not persisted: it ends at"
-                f" {source.visible} now. Read up to an `end` of GetPositions."
+                f"Messages up to {asked.end} of source {asked.source} of {topic.name} do not exist yet: the source ends"
+                f" at {source.visible} now. Read up to the `end` that GetPositions returns."
             )
 
     # -- cursors -----------------------------------------------------------------------------------------------------
@@ -288,7 +294,7 @@ class LogReader:
     async def list_cursors(self, asked: pipeline.ListCursorsRequest) -> pipeline.ListCursorsResponse:
         """ListCursors."""
         if bool(asked.topic) == bool(asked.project):
-            raise InvalidArgument("topic", "name a topic or a project, one of them")
+            raise InvalidArgument("topic", "exactly one of topic and project must be set")
         if asked.topic:
             topics = [topic_named(self.catalog, asked.topic, 0)]
         else:
@@ -335,7 +341,7 @@ class LogReader:
         """ReleaseSubscription."""
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         if not asked.exclusive_reader:
-            raise InvalidArgument("exclusive_reader", "say who gives the subscription free")
+            raise InvalidArgument("exclusive_reader", "must be set: the reader that releases the subscription")
         await self._alone.release(record, asked.exclusive_reader)
         return pipeline.ReleaseSubscriptionResponse()
 

@@ -51,7 +51,7 @@ def topic_named(catalog: Catalog, name: str, incarnation: int) -> Topic:
     if incarnation and incarnation != record.incarnation:
         raise FailedPrecondition(
             f"{name} was deleted and created again: it has incarnation {record.incarnation}, the request names"
-            f" {incarnation}. Offsets of the old topic mean nothing in the new one; begin anew, without an incarnation."
+            f" {incarnation}. Offsets of the old topic are not valid in the new one; restart without an incarnation."
         )
     return record
 
@@ -64,7 +64,7 @@ def subscription_named(catalog: Catalog, name: str, field: str = "subscription")
     if record.detached:
         raise FailedPrecondition(f"{field}: {name} is detached from its topic and has no backlog.")
     if catalog.topic_of(record) is None:
-        raise FailedPrecondition(f"{field}: the topic of {name} was deleted; pull what is left of its backlog.")
+        raise FailedPrecondition(f"{field}: the topic of {name} was deleted. Pull the rest of its backlog.")
     if record.options.lanes:
         raise FailedPrecondition(f"{field}: {name} has rules, which pipelines do not apply. Read its topic.")
     return record
@@ -76,7 +76,7 @@ def snapshot_named(catalog: Catalog, name: str, topic: int, field: str = "snapsh
     if record is None or record.status == CREATING:
         raise NotFound(name)
     if record.topic_incarnation != topic:
-        raise InvalidArgument(field, f"{name} is of another topic, or of an earlier one with its name")
+        raise InvalidArgument(field, f"{name} is a snapshot of another topic, or of an earlier one with the same name")
     return record
 
 
@@ -102,7 +102,7 @@ def starts(
             return [_first_gap(one, state.acks.get(one.source.number)) for one in found]
         case "backlog" if asked.backlog:
             if not asked.subscription:
-                raise InvalidArgument("backlog", "only a subscription has one; name it, or leave this out")
+                raise InvalidArgument("backlog", "may only be set together with subscription")
             ledger = forwarder.ledgers.get(subscription_named(catalog, asked.subscription).incarnation)
             if ledger is None:  # of a chain that holds nothing of the topic
                 return [one.begin for one in found]

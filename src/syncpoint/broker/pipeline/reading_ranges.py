@@ -61,7 +61,9 @@ class RangeStream:
         """Begin. Everything else comes from storage and the stream."""
         self.stream.on_writable = self.schedule
         self.stream.on_cancel = self.cancel
-        self.stream.on_drain = lambda: self._fail(Unavailable("The server is about to stop; read on from next_offset."))
+        self.stream.on_drain = lambda: self._fail(
+            Unavailable("The server is stopping. Continue reading from next_offset.")
+        )
         self._step()
 
     def schedule(self) -> None:

@@ -89,8 +89,9 @@ class StagingArea:
         """Raises `ResourceExhausted` where so much more has no place: twice on the disks, until the commit is done."""
         if self.bytes + size > self.bytes_max:
             raise ResourceExhausted(
-                f"{self.bytes} bytes are staged already, of {self.bytes_max}: commit or abort other epochs, or make"
-                " epochs smaller. Nothing of this frame was stored."
+                f"{self.bytes} of at most {self.bytes_max} bytes are already staged, and this frame does not fit."
+                " Commit"
+                " or abort other epochs, or use smaller epochs. Nothing of this frame was stored."
             )
         self.publish.store.admit(2 * size)
 
@@ -168,7 +169,7 @@ class StageStream:
                 raise InvalidArgument("header", "the first message must be the header")
             self._begin(asked.header)
         elif asked.HasField("header"):
-            raise InvalidArgument("header", "only the first message is a header")
+            raise InvalidArgument("header", "may only be set in the first message")
         elif asked.HasField("frame"):
             self._fence()
             try:
@@ -180,11 +181,11 @@ class StageStream:
     def _begin(self, header: pipeline.StageHeader) -> None:
         for field in ("via", "here"):
             if len(getattr(header, field).encode()) > rows.NAME_MAX:
-                raise InvalidArgument(f"header.{field}", f"is longer than {rows.NAME_MAX} bytes")
+                raise InvalidArgument(f"header.{field}", f"must not be longer than {rows.NAME_MAX} bytes")
         if len(header.attempt.encode()) > NAME_BYTES_MAX:
-            raise InvalidArgument("header.attempt", f"is longer than {NAME_BYTES_MAX} bytes")
+            raise InvalidArgument("header.attempt", f"must not be longer than {NAME_BYTES_MAX} bytes")
         if header.epoch < 0:
-            raise InvalidArgument("header.epoch", "epochs count from 0")
+            raise InvalidArgument("header.epoch", "must not be negative")
         self.header = header
         if self._home.knows(header.run.query, header.link):
             self._fence()
@@ -219,16 +220,22 @@ class StageStream:
         if frame.topic_incarnation not in (0, topic.incarnation):
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
         if topic.schema is not None:  # nothing here looks into the messages
-            raise FailedPrecondition(f"{frame.topic} has a schema: messages of pipelines are not checked against it.")
+            raise FailedPrecondition(
+                f"{frame.topic} has a schema, which pipelines do not check. Publish with a client, or remove the"
+                " schema."
+            )
         if topic.options.send_suspended:
             raise suspended(frame.topic)
         if topic.transforms:
-            raise FailedPrecondition(f"{frame.topic} has message transforms: pipelines do not apply them.")
+            raise FailedPrecondition(
+                f"{frame.topic} has message transforms, which pipelines do not apply. Publish with a client, or"
+                " remove them."
+            )
         numbers = columns.named(frame.columns)
         names = {column.name for column in numbers}
         for name in ("data", *(("offset",) if frame.source else ())):
             if name not in names:
-                raise InvalidArgument("columns", f"column {name} must be there")
+                raise InvalidArgument("columns", f"column {name} is missing")
         batch = frame.batch  # each look at the field is a copy of it
         try:
             count, nodes, buffers, body = decode_batch(batch)
@@ -312,7 +319,7 @@ def _located(
     if len(nodes) != sum(column.nodes for column in numbers) or len(buffers) != sum(
         len(column.buffers) for column in numbers
     ):
-        raise Malformed("the batch has other columns than those named, or of other types")
+        raise Malformed("the batch has other columns or types than the field columns names")
     found, node, buffer = {}, 0, 0
     for column in numbers:
         places = [(body + at, size) for at, size in buffers[buffer : buffer + len(column.buffers)]]

@@ -193,9 +193,9 @@ class EpochWriter:
     async def map_offsets(self, asked: pipeline.MapOffsetsRequest) -> pipeline.MapOffsetsResponse:
         """MapOffsets."""
         if asked.link not in self.state.links:
-            raise NotFound(asked.link, f"There is no link {asked.link}.")
+            raise NotFound(asked.link, f"Link not found (resource={asked.link}).")
         if not 0 <= asked.begin <= asked.end:
-            raise InvalidArgument("begin", "begin and end are no range")
+            raise InvalidArgument("begin", "must be 0 or more and not greater than end")
         self._prune()
         found = self.state.copies.find(asked.link, asked.source, asked.begin, asked.end, MAPPINGS_MAX + 1)
         answer = pipeline.MapOffsetsResponse(next_offset=asked.end)
@@ -213,7 +213,7 @@ class EpochWriter:
 
     def _on_run(self, run: QueryRun) -> None:
         if run.query in self.leaving:
-            raise Unavailable(f"Query {run.query} was silent for a month and is being forgotten; try again.")
+            raise Unavailable(f"Query {run.query} was unused for a month and is being removed. Try again.")
         registered = self.state.on_run(run, self.clock.time_ns())
         if registered.facts:
             self._write(registered, lambda error: None)

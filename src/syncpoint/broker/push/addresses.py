@@ -59,7 +59,7 @@ class Vetting:
         addresses = [ip_address(one) for one in dict.fromkeys(found)]
         for address in addresses:
             if not self.permits(address):
-                raise AddressRefused(f"{host} stands for an address that pushes may not go to")
+                raise AddressRefused(f"{host} resolves to an address that pushes may not go to")
         return [str(one) for one in addresses]
 
 

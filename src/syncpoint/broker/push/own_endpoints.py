@@ -19,7 +19,7 @@ from syncpoint.wire.transport.network import split_address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses a name stands for. Raises `OSError`."""
 
-REFUSED = "is an endpoint of this deployment itself, where nothing may be sent"
+REFUSED = "leads back to this deployment, which is not allowed"
 _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "ssh": 22}
 LOOKED_UP_S = 30.0  # for how long an answer counts
 _LAST_FOUR = (IPv6Network("::/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96"))
@@ -90,10 +90,10 @@ class OwnEndpoints:
             found = frozenset(str(plain_address(one, unspecified=True)) for one in await resolve(host, port))
         except socket.gaierror as error:
             if error.errno != socket.EAI_NONAME:
-                raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be looked up") from None
+                raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be resolved") from None
             return frozenset()  # it may be there at the next connection
         except OSError:
-            raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be looked up") from None
+            raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be resolved") from None
         self._found[host] = (now + LOOKED_UP_S, found)
         return found
 

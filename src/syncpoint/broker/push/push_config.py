@@ -92,9 +92,9 @@ def is_pushed(record: Subscription) -> bool:
 
 def _parsed(url: str, vetting: Vetting) -> Endpoint:
     if len(url) > ENDPOINT_CHARACTERS_MAX:
-        raise ValueError(f"it is longer than {ENDPOINT_CHARACTERS_MAX} characters")
+        raise ValueError(f"it must not be longer than {ENDPOINT_CHARACTERS_MAX} characters")
     if not _URL.fullmatch(url) or "\\" in url:
-        raise ValueError("it has characters that a URL does not have")
+        raise ValueError("it has characters that are not allowed in a URL")
     parts = urlsplit(url)  # raises ValueError for brackets that are no address
     if parts.scheme not in ("https", "http"):
         raise ValueError("it must begin with https://")
@@ -107,14 +107,14 @@ def _parsed(url: str, vetting: Vetting) -> Endpoint:
         raise ValueError("it must name a host, and may name a port")
     address = _address(host)
     if address is None and not _is_name(host):
-        raise ValueError("its host is neither a name nor an address as they are written usually")
+        raise ValueError("its host must be a domain name or an IP address in the usual notation")
     local = host == "localhost" if address is None else any(address in net for net in LOOPBACK)
     if parts.scheme == "http" and not (local and vetting.loopback):
-        raise ValueError("it must begin with https://")
+        raise ValueError("it must begin with https:// (the operator can allow http://localhost)")
     if address is not None and not vetting.permits(address):
-        raise ValueError("pushes may not go to this address")
+        raise ValueError("pushes may not go to this address (the operator can allow it)")
     if local and not vetting.loopback:
-        raise ValueError("pushes may not go to this address")
+        raise ValueError("pushes may not go to this address (the operator can allow it)")
     port = port or (443 if parts.scheme == "https" else 80)
     if vetting.own.certain(host, port):
         raise ValueError(f"it {REFUSED}")
@@ -146,7 +146,8 @@ def _check_token(token: pubsub.PushConfig.OidcToken) -> None:
         raise _refused("push_config.oidc_token.service_account_email", "must be the address of a service account")
     if len(token.audience) > AUDIENCE_CHARACTERS_MAX or not token.audience.isprintable():
         raise _refused(
-            "push_config.oidc_token.audience", f"must be printable, of at most {AUDIENCE_CHARACTERS_MAX} characters"
+            "push_config.oidc_token.audience",
+            f"must be printable and at most {AUDIENCE_CHARACTERS_MAX} characters long",
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from syncpoint.base.model.cluster import ChainRecord
+from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.catalog.metadata.records import Topic
 
 DEFAULT_CLASS = "default"
@@ -23,6 +24,17 @@ def may_store(topic: Topic, region: str) -> bool:
 def may_pass(topic: Topic, region: str) -> bool:
     """Whether messages of a topic may pass through proxies and subscribe forwarders of a region."""
     return not topic.enforce_in_transit or may_store(topic, region)
+
+
+def check_passing(topic: Topic, region: str) -> None:
+    """Raise `FailedPrecondition` unless messages of a topic may pass through proxies and subscribe forwarders of a
+    region.
+    """
+    if not may_pass(topic, region):
+        raise FailedPrecondition(
+            f"Messages of {topic.name} may not pass through region {region}: its message_storage_policy enforces"
+            f" transit. Use an endpoint in {', '.join(topic.regions)[:200]}."
+        )
 
 
 def storing_regions(topic: Topic, present: Iterable[str]) -> list[str]:

@@ -44,11 +44,13 @@ class RoutingRule:
     def check(self) -> None:
         """Raises `InvalidArgument` naming the field that is wrong."""
         if not _NAME.fullmatch(self.name):
-            raise InvalidArgument("name", "1 to 63 lowercase letters, digits and hyphens, beginning with a letter")
+            raise InvalidArgument(
+                "name", "must be 1 to 63 lowercase letters, digits and hyphens, beginning with a letter"
+            )
         if self.action not in (ALLOW, DENY):
             raise InvalidArgument("action", f"must be {ALLOW} or {DENY}")
         if abs(self.priority) > _PRIORITY:
-            raise InvalidArgument("priority", f"must lie between {-_PRIORITY} and {_PRIORITY}")
+            raise InvalidArgument("priority", f"must be between {-_PRIORITY} and {_PRIORITY}")
         for field, text, known in (
             ("clients", self.clients, MEMBER_FIELDS),
             ("forwarders", self.forwarders, MEMBER_FIELDS),
@@ -85,9 +87,9 @@ class Selector:
         for part in text.split(",") if text.strip() else ():
             field, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals or not _VALUE.fullmatch(value):
-                raise ValueError(f"{part.strip()!r} is not of the form FIELD=VALUE")
+                raise ValueError(f"{part.strip()!r} must have the form FIELD=VALUE")
             if field not in known:
-                raise ValueError(f"there is no {field!r} to select by; there are {', '.join(known)}")
+                raise ValueError(f"unknown field {field!r}; use {', '.join(known)}")
             conditions.append((field, re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL)))
         return Selector(tuple(conditions))
 
@@ -201,7 +203,7 @@ def refusal(before: Policy, after: Policy, members: Iterable[Member], topics: It
         (before.client_kind(one), after.client_kind(one)): one for one in reversed(proxies) if not after.drained(one)
     }
     if proxies and not kinds:
-        return "No proxy would be left that takes requests."
+        return "No proxy would be left that accepts requests."
     clients: list[Member | None] = [*kinds.values()] or [None]
     seen: set[object] = set()
     for topic in topics:
@@ -234,7 +236,7 @@ def drain_refusal(
     """Why a target must not be drained; "" when it may."""
     rules, drains, members = list(rules), list(drains), list(members)
     if not any(member.covered_by(target) for member in members):
-        return f"No living process is meant by {target!r}: give a process, cluster/NAME or region/NAME."
+        return f"{target!r} matches no running process. Use a process name, cluster/NAME or region/NAME."
     return refusal(Policy(rules, drains), Policy(rules, [*drains, target]), members, topics)
 
 

@@ -46,8 +46,8 @@ BY_ITSELF = frozenset(
 )  # fmt: skip
 """Reasons for which the server gives up what nobody has received."""
 IN_A_CIRCLE = (
-    f"The message was a dead letter {LETTERS_MAX} times: dead-letter topics lead back to where they began. Change the"
-    " dead-letter topic of a subscription."
+    f"The message was already dead-lettered {LETTERS_MAX} times: dead-letter topics form a circle. Change the"
+    " dead-letter topic of one of the subscriptions."
 )
 
 
@@ -99,7 +99,7 @@ def dead_letter(
             keep(batches if isinstance(batches, Exception) else Unavailable("The message cannot be read now."))
         elif batch is None:  # acknowledged in the meantime, or deleted; if it is neither, it must not become so by this
             leases.discharge(source, runs)
-            ended(FailedPrecondition("The message was acknowledged, or deleted, in the meantime."))
+            ended(FailedPrecondition("The message was acknowledged or deleted in the meantime."))
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
             program = delivery.state.program_of(offset)
@@ -193,7 +193,7 @@ def letter(
     dead.attributes[f"{PREFIX}Subscription"] = short_id(subscription)
     dead.attributes[f"{PREFIX}SubscriptionProject"] = project_of(subscription).removeprefix("projects/")
     dead.attributes[f"{PREFIX}TopicPublishTime"] = f"{when}.{published // 1_000_000 % 1000:03d}Z"
-    reason = reason or Reason(TOO_OFTEN, f"It was delivered {attempts} times and not acknowledged.")
+    reason = reason or Reason(TOO_OFTEN, f"The message was delivered {attempts} times and not acknowledged.")
     dead.attributes[REASON] = reason.name
     dead.attributes[DESCRIPTION] = cut(reason.description)
     dead.attributes[SOURCE] = subscription

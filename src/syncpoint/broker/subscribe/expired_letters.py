@@ -18,7 +18,7 @@ from syncpoint.broker.subscribe.shared_state import Reason, SharedState
 
 MOVED_AT_ONCE = 64
 WAITING_MAX = 10_000
-EXPIRED = Reason("TTLExpiredException", "The message outlived its time to live.")
+EXPIRED = Reason("TTLExpiredException", "The message's time to live expired.")
 
 
 class ExpiredLetters:

@@ -91,7 +91,9 @@ class Gatherer:
         view = served.sources.get(source) if served is not None else None
         peer = self._chains.owner_of(view.chain) if view is not None and view.held else None
         if served is None or view is None or peer is None:
-            self._later(subscription, lambda: reply(Unavailable("the source is unreachable now")))
+            self._later(
+                subscription, lambda: reply(Unavailable("the publish forwarder of the message is unreachable now"))
+            )
             return
 
         def answered(batches: Sequence[Batch] | Exception) -> None:
@@ -130,7 +132,9 @@ class Gatherer:
                 why = FailedPrecondition("The subscription was reset by a seek or detached while this call ran.")
                 self._later(subscription, lambda: done(why))
             else:  # it is not attached to at this moment, or a seek has come to others first
-                self._later(subscription, lambda: done(Unavailable("the source is unreachable now")))
+                self._later(
+                    subscription, lambda: done(Unavailable("the publish forwarder of the message is unreachable now"))
+                )
             return
         once = served.record.exactly_once
         peer = None if view is None else self._chains.owner_of(view.chain)
@@ -140,7 +144,9 @@ class Gatherer:
             refused = FailedPrecondition("The source is granted to somebody else.")
             self._later(subscription, lambda: done(refused))
         elif view is None or peer is None or (once and self._is_in_doubt(served, view)):
-            self._later(subscription, lambda: done(Unavailable("the source is unreachable now")))
+            self._later(
+                subscription, lambda: done(Unavailable("the publish forwarder of the message is unreachable now"))
+            )
         else:
             peer.acknowledge(
                 done, runs, urgent=urgent,

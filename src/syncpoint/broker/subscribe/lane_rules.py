@@ -219,11 +219,13 @@ def _judged(
         try:
             attributes = action(seen, ids)
         except RuleError as error:
-            return RuleFailure(ACTION_FAILS, f"Rule {names[0]}: its action fails: {error}.")
+            return RuleFailure(ACTION_FAILS, f"The action of rule {names[0]} failed: {error}.")
         attributes[RULE_NAME] = names[0]
         too_large = _too_large(attributes)
         if too_large:
-            return RuleFailure(RESULT_TOO_LARGE, f"Rule {names[0]}: its action leaves {too_large}.")
+            return RuleFailure(
+                RESULT_TOO_LARGE, f"The action of rule {names[0]} exceeded the limits of a message: {too_large}."
+            )
         return _with_attributes(found, attributes)
 
     return LaneRules(MATCH_ALL, judge)
@@ -239,7 +241,7 @@ def _selected(
             if one(message, ids):
                 return True
         except RuleError as error:
-            failure = failure or RuleFailure(FILTER_FAILS, f"Rule {name}: its filter fails: {error}.")
+            failure = failure or RuleFailure(FILTER_FAILS, f"The filter of rule {name} failed: {error}.")
     return failure
 
 

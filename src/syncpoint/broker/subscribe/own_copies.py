@@ -23,9 +23,9 @@ from syncpoint.wire.protobuf.messages import pubsub
 COPIES_MAX = 1_000
 KNOWN_TOPICS = 10_000
 TOO_MANY = (
-    f"the server makes at most {COPIES_MAX:,} copies of a published message by itself, as forwards and dead letters;"
-    " here there would be more, since too many subscriptions of the topics on its way make some, or these lead in a"
-    " circle. Remove some of them."
+    f"the server makes at most {COPIES_MAX:,} copies of a published message by forwarding and dead-lettering, and this"
+    " would exceed that: too many subscriptions on the message's way make copies, or they form a circle. Remove some"
+    " of them."
 )
 
 

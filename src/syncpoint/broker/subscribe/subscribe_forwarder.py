@@ -259,7 +259,7 @@ class SubscribeForwarder:
         Raises `FailedPrecondition` without a dead-letter policy.
         """
         if record.dead_letter is None:
-            raise FailedPrecondition(f"{record.name} has no dead-letter policy: its messages can go nowhere.")
+            raise FailedPrecondition(f"{record.name} has no dead-letter policy. Set one first.")
         if refusal := self.letter_refusal(record):
             raise FailedPrecondition(refusal)
         self._use(record)

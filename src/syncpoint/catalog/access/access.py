@@ -69,7 +69,7 @@ class AccessFile:
 
 
 def audit_log(settings: AuthSettings, clock: Clock, name: str) -> AuditLog | None:
-    """The one that the file of --auth asks for; `name`: of whoever writes it, where several do. Raises
+    """The one that the file of --auth asks for; `name`: of the process that writes it, where several do. Raises
     `InvalidArgument`."""
     file = settings.audit_file
     if file is None:

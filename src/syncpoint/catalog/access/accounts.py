@@ -1,9 +1,9 @@
 """Service accounts and the public halves of their keys, as they stand in the catalog, and whose their addresses are.
 
 Place: settings of the catalog, changed by `api.accounts`, read by `tokens` at every token that is seen first.
-Promise: private keys are never here. An account or a key that was deleted is known nowhere once the catalog says so. An
-account differs from an earlier one of the same address by its `uid`. One whose address is the configuration's own is
-nobody, however it came into the catalog.
+Promise: private keys are never here. An account or a key that was deleted is known nowhere once the catalog has the
+change. An account differs from an earlier one of the same address by its `uid`. One whose address is the
+configuration's own is nobody, however it came into the catalog.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class AccountNames:
     domains: frozenset[str] = frozenset()
 
     def domain_of(self, project: str) -> str:
-        """What stands behind the @ in the addresses of projects/P."""
+        """The domain after the @ in the addresses of projects/P."""
         return f"{project.removeprefix('projects/')}.iam.{self.suffix}"
 
     def own(self, email: str, project: str) -> bool:
@@ -131,7 +131,7 @@ def uid_from(data: bytes) -> str:
 def parse_email(email: str) -> str:
     """Check an account's address. Raises `InvalidArgument`."""
     if _EMAIL.fullmatch(email) is None:
-        raise InvalidArgument("email", f"{email!r} is not of the form name@domain in lower case")
+        raise InvalidArgument("email", f"{email!r} must have the form name@domain, in lowercase")
     return email
 
 

@@ -192,7 +192,7 @@ def lines(paths: Iterable[Path]) -> Iterator[Line]:
 
 def verify(paths: Iterable[Path], *, growing: bool = False) -> tuple[int, str]:
     """Check that lines of files that follow each other are one chain; returns how many there are, and the hash of the
-    last. `growing`: the last file is being written, so what stands behind its last end of a line does not count yet.
+    last. `growing`: the last file is being written, so what follows its last end of a line does not count yet.
     Raises `Broken` naming the first line that does not fit, `OSError`."""
     paths = list(paths)
     count, before, number_before = 0, "", -1
@@ -203,9 +203,9 @@ def verify(paths: Iterable[Path], *, growing: bool = False) -> tuple[int, str]:
                     break
                 entry = _entry(path, number, line)
                 if count and entry["before"] != before:
-                    raise Broken(f"{path}, line {number}: the line before it is not the one it was written behind")
+                    raise Broken(f"{path}, line {number}: the line before it is not the one that it was written after")
                 if count and entry["n"] != number_before + 1:
-                    raise Broken(f"{path}, line {number}: it has number {entry['n']} behind {number_before}")
+                    raise Broken(f"{path}, line {number}: it has number {entry['n']} after {number_before}")
                 if entry["n"] == 0 and entry["before"] != FIRST:
                     raise Broken(f"{path}, line {number}: it is no beginning")
                 before, number_before = hashlib.sha256(line.rstrip(b"\n")).hexdigest(), int(entry["n"])

@@ -1,10 +1,10 @@
-"""Authors: whoever said where messages or delivery records go, or as whom a model is asked, and whose rights are asked
-again when that happens.
+"""Authors: the callers who set where messages or delivery records go, or as whom a model is asked, and whose rights are
+checked again when that happens.
 
-Place: `gate` says who calls while a method begins, `api` stores that with the topic or subscription, `services` asks
+Place: `gate` sets who calls while a method begins, `api` stores that with the topic or subscription, `services` asks
 what is needed of the author for as long as something is pushed, exported, forwarded, given up, recorded or asked.
-Promise: what is needed is what the method asked that set it. An account that was deleted has nothing, whoever has its
-address now. Groups are those that the author's token named: nobody knows later who has left one.
+Promise: what is needed is what the method asked that set it. An account that was deleted has nothing, even if another
+account has its address now. Groups are those that the author's token named: nobody knows later who has left one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 
 @contextmanager
 def called_by(identity: Identity) -> Iterator[None]:
-    """Whoever calls, for what begins in here, tasks included."""
+    """Set the caller for what begins in here, tasks included."""
     token = _calling.set(identity)
     try:
         yield
@@ -43,7 +43,7 @@ def called_by(identity: Identity) -> Iterator[None]:
 
 
 def caller() -> Author | None:
-    """Whoever called the method that runs; None where callers are not identified."""
+    """The caller of the method that runs; None where callers are not identified."""
     identity = _calling.get()
     return None if identity is None else author_of(identity)
 

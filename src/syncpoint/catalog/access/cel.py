@@ -4,8 +4,8 @@ each decision.
 Place: under `conditions`, over `cel_values`. Covers the operators, literals and functions of IAM's conditions:
 comparisons, `&&`, `||`, `!`, `?:`, arithmetic, `in`, fields, indexes, `has`, `size`, `startsWith`, `endsWith`,
 `contains`, conversions, times and spans with their parts. There are no macros over lists and no regular expressions.
-Promise: parsing and evaluating cost time in proportion to the text, 2 us and 1 us for each term at most, whatever it
-says. As the language has it, `&&` and `||` know their result though one side fails, if the other decides it.
+Promise: parsing and evaluating cost time in proportion to the text, 2 us and 1 us for each term at most, whatever the
+text is. As in the language, `&&` and `||` know their result though one side fails, if the other decides it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _CelParser:
         known = table.get(name)
         arguments = given if of is None else [of, *given]
         if known is None or len(arguments) not in known[1]:
-            raise CelError(f"there is no function {name} with {len(given)} arguments")
+            raise CelError(f"unknown function {name} with {len(given)} arguments")
         act = known[0]
         if len(arguments) == 1:
             only = arguments[0]
@@ -327,7 +327,7 @@ def _two(act: Callable[[Any, Any], Any], left: Valued, right: Valued) -> Valued:
 def _variable(name: str) -> Valued:
     def variable(given: Variables) -> Any:
         if name not in given:
-            raise CelError(f"there is no variable {name}")
+            raise CelError(f"unknown variable {name}")
         return given[name]
 
     return variable
@@ -339,7 +339,7 @@ def _field(of: Valued, name: str) -> Valued:
         if not isinstance(holder, dict):
             raise CelError(f"this value has no field {name}")
         if name not in holder:
-            raise _NoField(f"there is no field {name}")
+            raise _NoField(f"unknown field {name}")
         return holder[name]
 
     return field

@@ -58,13 +58,15 @@ def check(expressions: Iterable[str]) -> None:
         condition = compiled(expression)
         if condition.logical > OPERATORS_MAX:
             raise InvalidArgument(
-                "policy.bindings.condition.expression", f"has more than {OPERATORS_MAX} logical operators (&&, ||, !)"
+                "policy.bindings.condition.expression",
+                f"must not have more than {OPERATORS_MAX} logical operators (&&, ||, !)",
             )
         terms += condition.terms
         if terms > TERMS_MAX:
             raise InvalidArgument(
                 "policy.bindings.condition.expression",
-                f"the conditions of a policy have more than {TERMS_MAX} names, literals and signs together",
+                f"the conditions of a policy must not have more than {TERMS_MAX} names, literals and operators in"
+                " total",
             )
 
 
@@ -72,10 +74,10 @@ def check(expressions: Iterable[str]) -> None:
 def compiled(expression: str) -> Condition:
     """The expression, ready to be evaluated. Raises `InvalidArgument`."""
     if not expression:
-        raise InvalidArgument("policy.bindings.condition.expression", "is empty")
+        raise InvalidArgument("policy.bindings.condition.expression", "must not be empty")
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise InvalidArgument(
-            "policy.bindings.condition.expression", f"is longer than {EXPRESSION_CHARS_MAX} characters"
+            "policy.bindings.condition.expression", f"must not be longer than {EXPRESSION_CHARS_MAX} characters"
         )
     try:
         made = cel.compiled(expression)
@@ -84,7 +86,7 @@ def compiled(expression: str) -> Condition:
     except CelError as error:
         raise InvalidArgument("policy.bindings.condition.expression", f"cannot be evaluated: {error}") from None
     if not isinstance(found, bool):
-        raise InvalidArgument("policy.bindings.condition.expression", "is neither true nor false")
+        raise InvalidArgument("policy.bindings.condition.expression", "must evaluate to true or false")
     return Condition(expression, made)
 
 

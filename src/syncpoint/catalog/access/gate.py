@@ -1,10 +1,10 @@
-"""The gate: no method of a listener is reached before its caller is known and may do what the request says.
+"""The gate: no method of a listener is reached before its caller is known and may do what the request asks for.
 
 Place: `node` lays it over the finished table of methods, before the listener opens.
 Promise: what is refused never reaches a method. A caller that is known and may do something costs a lookup or two at
 later calls: a decision stands until the catalog changes, and no longer than `STANDS_S`. Streams are judged at their
 first message, or at each, and again while they last. Whether a resource exists does not show: nothing is looked up
-before the answer that says no. A table with a method that has no rule is not opened.
+before the refusal. A table with a method that has no rule is not opened.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Gate:
 
     def admit(self, call: CallContext, resource: str = "") -> None:
         """Refuse callers to whom nothing is granted at all: asked before a request is read, where that costs much.
-        `resource`: what the call is about, as far as its head says.
+        `resource`: what the call is about, as far as its head shows.
 
         Raises `Unauthenticated`; and `Unavailable` while keys are being fetched.
         """

@@ -31,13 +31,13 @@ def keys_of_set(data: bytes) -> dict[str, VerifyingKey]:
     import jwt  # the server of somebody who uses no tokens starts without
 
     if len(data) > SET_BYTES_MAX:
-        raise InvalidArgument("jwks", f"is larger than {SET_BYTES_MAX} bytes")
+        raise InvalidArgument("jwks", f"must not be larger than {SET_BYTES_MAX} bytes")
     try:
         listed = json.loads(data)["keys"]
         if not isinstance(listed, list):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InvalidArgument("jwks", "is no key set") from None
+        raise InvalidArgument("jwks", "must be a JSON Web Key Set") from None
     found = {}
     for one in listed[:KEYS_MAX]:
         if not isinstance(one, dict) or one.get("use", "sig") != "sig" or not isinstance(one.get("kid"), str):
@@ -60,10 +60,10 @@ def key_of_pem(pem: str) -> tuple[str, VerifyingKey]:
     try:
         key = serialization.load_pem_public_key(pem.encode())
     except (ValueError, TypeError):
-        raise InvalidArgument("key", "is no public key in PEM form") from None
+        raise InvalidArgument("key", "must be a public key in PEM format") from None
     made = fitting(key)
     if made is None or not {"RS256", "ES256"}.intersection(made.algorithms):  # those that google-auth signs with
-        raise InvalidArgument("key", "must be RSA of 2048 to 8192 bits, or P-256")
+        raise InvalidArgument("key", "must be an RSA key of 2048 to 8192 bits, or a P-256 key")
     return key_id(key), made
 
 

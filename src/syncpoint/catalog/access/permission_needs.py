@@ -40,7 +40,7 @@ _PARSERS: Final = {**_COLLECTIONS, "projects": parse_project}
 
 class Need(NamedTuple):
     """A permission on a resource: `projects/P`, `projects/P/topics/T` and so on, or SERVER. `named`: what the request
-    says, where the resource was looked up by it and would show who is refused what there is."""
+    names, where the resource was looked up by it and would show who is refused what there is."""
 
     permission: str
     resource: str
@@ -102,8 +102,8 @@ def on(permission: str, field: str, collection: str, *, optional: bool = False) 
 
 
 def within(permission: str, field: str, collection: str, sibling: tuple[str, str] | None = None) -> Needs:
-    """The permission on the project of what a field names; `sibling`: the field, and its collection, that says which
-    project when the name is left to the server."""
+    """The permission on the project of what a field names; `sibling`: the field, and its collection, that determines
+    which project when the name is left to the server."""
 
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         name = _value(request, field)
@@ -211,7 +211,7 @@ def acting_needs(emails: Iterable[str], catalog: Catalog) -> list[Need]:
 
 
 def given_up(prefix: str) -> Needs:
-    """What a subscription gives up is published: whoever says where must be allowed to publish there."""
+    """What a subscription gives up is published: the caller who sets where must be allowed to publish there."""
     return on("pubsub.topics.publish", f"{prefix}dead_letter_policy.dead_letter_topic", "topics", optional=True)
 
 
@@ -225,8 +225,8 @@ def detached(request: Any, catalog: Catalog) -> Iterator[Need]:
 
 
 def schema_attached(request: Any, catalog: Catalog) -> Iterator[Need]:
-    """Whoever sets a topic's schema must be allowed to use it; a topic that is sent whole to change other things names
-    one, too, perhaps one that is deleted."""
+    """A caller who sets a topic's schema must be allowed to use it; a topic that is sent whole to change other things
+    names one, too, perhaps one that is deleted."""
     if any(path in ("schema_settings", "schema_settings.schema") for path in request.update_mask.paths):
         yield from on("pubsub.schemas.attach", "topic.schema_settings.schema", "schemas", optional=True)(
             request, catalog
@@ -235,7 +235,7 @@ def schema_attached(request: Any, catalog: Catalog) -> Iterator[Need]:
 
 def positions(request: Any, catalog: Catalog) -> Iterator[Need]:
     if not request.topic and not request.subscription:
-        raise InvalidArgument("topic", "name a topic or a subscription")
+        raise InvalidArgument("topic", "exactly one of topic and subscription must be set")
     if request.topic:
         yield Need("syncpoint.topics.read", parse_topic(request.topic))
     if request.subscription:

@@ -5,7 +5,7 @@ Promise: a policy belongs to one incarnation of its resource: one that is create
 grants holds on everything in it, what the server grants (the resource `server`) on every project. Nothing is granted by
 default. A grant to a service account of the catalog is stored with its uid, so that another one of the same address
 does not have it: it is shown as `deleted:serviceAccount:ADDRESS?uid=UID` from the account's end on. A policy is
-replaced only by who has seen the one that stands, if an etag says which that was.
+replaced only by who has seen the one that stands, if an etag names which that was.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Policies:
     def changed(self, name: str, policy: iam.Policy, paths: Iterable[str] = ()) -> tuple[Setting, iam.Policy]:
         """What is to be stored for a resource to have this policy, and the policy as it then is. `paths`: of the field
         mask; none: everything. Raises `NotFound`, `InvalidArgument`, and `Aborted` when another one stands than the
-        etag says.
+        etag names.
         """
         key = self._key_of_existing(name)
         known = self._stored(key)
@@ -127,7 +127,7 @@ class Policies:
         made.CopyFrom(policy)
         wanted = set(paths)
         if unknown := wanted - {"bindings", "etag", "version"}:
-            raise InvalidArgument("update_mask", f"unknown path {min(unknown)}")
+            raise InvalidArgument("update_mask", f"unknown path {min(unknown)}; use bindings, etag and version")
         if wanted and "bindings" not in wanted:
             del made.bindings[:]
             made.bindings.extend(known.bindings)
@@ -168,7 +168,7 @@ class Policies:
         if names.of_projects(email) and not names.reserved(email):
             raise InvalidArgument(
                 "policy.bindings.members",
-                f"Service account {email} does not exist. Create it first: what is granted to it holds for it alone.",
+                f"Service account {email} does not exist. Create it first.",
             )
         return member
 
@@ -269,14 +269,14 @@ def check(policy: iam.Policy) -> None:
     if policy.version not in (0, 1, 3):
         raise InvalidArgument("policy.version", "must be 0, 1 or 3")
     if len(policy.bindings) > BINDINGS_MAX:
-        raise InvalidArgument("policy.bindings", f"there are more than {BINDINGS_MAX}")
+        raise InvalidArgument("policy.bindings", f"must not have more than {BINDINGS_MAX} bindings")
     if sum(len(binding.members) for binding in policy.bindings) > PRINCIPALS_MAX:
         raise InvalidArgument(
             "policy.bindings",
             f"The number of members in the policy is larger than the maximum allowed size {PRINCIPALS_MAX}.",
         )
     if sum(binding.HasField("condition") for binding in policy.bindings) > CONDITIONS_MAX:
-        raise InvalidArgument("policy.bindings", f"there are more than {CONDITIONS_MAX} with conditions")
+        raise InvalidArgument("policy.bindings", f"must not have more than {CONDITIONS_MAX} bindings with conditions")
     for binding in policy.bindings:
         if binding.role not in ROLES:
             raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")

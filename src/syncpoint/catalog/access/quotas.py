@@ -56,7 +56,7 @@ class CpuQuota:
             raise quota_exceeded(project, "seconds of a processor", after_s)
 
     def charge(self, project: str, seconds: float) -> None:
-        """The project has used so much."""
+        """The project has used this much."""
         cpu = self._quota_of(project).cpu
         if not cpu:
             return
@@ -77,7 +77,7 @@ class Quotas:
         self._creating: dict[str, dict[str, float]] = {}
 
     def take(self, project: str, size: int, connection: AnyConnection | None = None) -> None:
-        """Count one request of so many bytes, and the connection it came by. Raises `ResourceExhausted`."""
+        """Count one request of this size, and the connection it came by. Raises `ResourceExhausted`."""
         quota = self._quota_of(project)
         if quota.connections and connection is not None:
             self._connect(project, connection, quota.connections)

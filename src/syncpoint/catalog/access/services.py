@@ -1,5 +1,5 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other, and for as long as
-whoever said where messages go may still say so.
+the caller who set where messages go may still do so.
 
 Place: asked by subscribe forwarders before a message is given up into a dead letter topic, by pushes, exports and
 forwards before they read and while they do, by recorders before they publish, and by transforms that ask a model as a
@@ -94,7 +94,7 @@ class ServiceIdentity:
         return answer
 
     def ask_delivery(self, record: Subscription) -> str:
-        """`delivery_refusal` as it is now, for whoever has just granted what was lacking."""
+        """`delivery_refusal` as it is now, for a caller who has just granted what was lacking."""
         me = self._settings().service_identity
         if not self._holds(me, CONSUME, record.name):
             return READING_REFUSED
@@ -102,20 +102,20 @@ class ServiceIdentity:
             return FORWARDING_REFUSED
         lacking = self._lacking(
             record.delivery_author,
-            "said where the messages of this subscription go",
+            "set the destination of this subscription's messages",
             delivery_needs(record, self._catalog),
         )
-        return f"{lacking} Until then they wait." if lacking else ""
+        return f"{lacking} Until then messages wait." if lacking else ""
 
     def ask_letters(self, record: Subscription) -> str:
-        """`letter_refusal` as it is now, for whoever has just granted what was lacking."""
+        """`letter_refusal` as it is now, for a caller who has just granted what was lacking."""
         if record.dead_letter is None:
-            return f"{record.name} has no dead-letter policy: its messages can go nowhere."
+            return f"{record.name} has no dead-letter policy. Set one first."
         me = self._settings().service_identity
         if not (self._holds(me, PUBLISH, record.dead_letter.topic) and self._holds(me, CONSUME, record.name)):
             return DEAD_LETTERS_REFUSED
         lacking = self._lacking(
-            record.letter_author, "said where the dead letters of this subscription go", letter_needs(record)
+            record.letter_author, "set the dead-letter topic of this subscription", letter_needs(record)
         )
         return f"{lacking} Until then messages are delivered again instead." if lacking else ""
 
@@ -123,26 +123,26 @@ class ServiceIdentity:
         """`records_refusal` as it is now; "" where none are made."""
         if not record.options.records_topic:
             return ""
-        said = "said where the delivery records of this topic go"
-        lacking = self._lacking(record.records_author, said, records_needs(record))
-        return f"{lacking} Until then they wait, as many as there is room for." if lacking else ""
+        set_what = "set the records topic of this topic"
+        lacking = self._lacking(record.records_author, set_what, records_needs(record))
+        return f"{lacking} Until then records wait; once the buffer is full, they are dropped." if lacking else ""
 
     def ask_acting(self, record: Topic | Subscription) -> str:
         """`acting_refusal` as it is now; "" where no service account is named."""
         is_topic = isinstance(record, Topic)
-        said = f"said as whom the transforms of this {'topic' if is_topic else 'subscription'} ask a model"
-        lacking = self._lacking(record.transform_author, said, transform_needs(record, self._catalog))
+        set_what = f"set the service account of the transforms of this {'topic' if is_topic else 'subscription'}"
+        lacking = self._lacking(record.transform_author, set_what, transform_needs(record, self._catalog))
         then = "messages are refused" if is_topic else "messages are delivered again instead"
         return f"{lacking} Until then {then}." if lacking else ""
 
-    def _lacking(self, author: Author | None, said: str, needs: Iterable[Need]) -> str:
-        """Which of these the author has not, who `said` it, and what to do; "": none of them."""
+    def _lacking(self, author: Author | None, set_what: str, needs: Iterable[Need]) -> str:
+        """The permission that the author of a setting lost, and what to do; "" if none is missing."""
         for one in needs:
             if author is not None and not self._holds(author, one.permission, one.resource):
                 return (
-                    f"PERMISSION_DENIED: {self._authors.described(author)} {said},"
-                    f" and has no {one.permission} on {one.named or one.resource} any more. Grant it, or let"
-                    " somebody who has it set that again."
+                    f"PERMISSION_DENIED: {self._authors.described(author)} {set_what} and no longer has"
+                    f" {one.permission} on {one.named or one.resource}. Grant it, or let a caller who has it set that"
+                    " again."
                 )
         return ""
 

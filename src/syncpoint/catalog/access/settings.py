@@ -54,7 +54,7 @@ class Issuer:
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
     """The whole file. `accounts`: files with public keys, by address; `certificates`: principals by what a client's
-    certificate says, such as `CN:etl` or `URI:spiffe://example.com/etl`.
+    certificate contains, such as `CN:etl` or `URI:spiffe://example.com/etl`.
     """
 
     owners: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ def _quota(reader: _AccessSection) -> Quota:
 
 
 class _AccessSection(SettingsSection):
-    """One mapping of the file, which says who comes in: a value is never taken for a text that is none."""
+    """One mapping of the file that decides who may call: a value is never taken for a string that is none."""
 
     def text(self, key: str) -> str:
         value = self.value(key)

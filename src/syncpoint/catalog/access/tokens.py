@@ -1,9 +1,9 @@
 """Tokens and certificates become identities, or are refused.
 
-Place: asked by `gate` when it sees a token for the first time, and again every so often.
+Place: asked by `gate` when it sees a token for the first time, and again at intervals.
 Promise: the algorithm is one of the key's own kind and of those allowed for the issuer; a token is for us, of now, and
-for not much longer; headers that name keys elsewhere are refused, and nothing is fetched because a token says so. Why a
-token is refused is for the log: the caller learns only that it is.
+for not much longer; headers that name keys elsewhere are refused, and nothing is fetched because a token asks for it.
+Why a token is refused is for the log: the caller learns only that it is.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ def _number(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def _names_in(certificate: Mapping[str, Any]) -> list[str]:
-    """What a certificate says of its holder, as the file of `--auth` writes it."""
+    """The names of a certificate's holder, as the file of `--auth` writes them."""
     names = []
     for kind, value in certificate.get("subjectAltName", ()):
         if kind in ("URI", "DNS"):

@@ -1,6 +1,6 @@
 """A copy of the metadata in a file, and a cluster's metadata from such a file.
 
-Place: behind `syncpoint cluster backup` and `restore`. The messages are on the disks and are not part of it.
+Place: serves `syncpoint cluster backup` and `restore`. The messages are on the disks and are not part of it.
 Promise: a backup is what the store held at one revision, while everybody goes on; it is text, a key per line, and its
 checksum covers every byte. A restore never brings a number back that may be on a disk: disks are newer than the backup.
 So every counter, every epoch and the catalog's revision leap far ahead, beyond what was given out since, and the
@@ -8,7 +8,7 @@ universe is drawn anew for chains that are founded from now on. Those that exist
 their logs go on at a number that is drawn, so that two clusters restored from one backup do not give the same ids.
 It is refused while members live; broken off, it leaves a store without a universe, which can only be restored again.
 What was made after the backup is unknown afterwards: topics and subscriptions, and data keys of sealed messages where
-the store has lost them (those that it still has, stay). Which topics are unknown that way is said by the catalog
+the store has lost them (those that it still has, stay). Which topics are unknown that way is stated by the catalog
 (`restored_topics`), so that nobody takes their messages for what is left of deleted ones. Revisions of the catalog and
 incarnations also rise with the clock: of two restores of one backup into stores that know nothing of each other, the
 later one has the higher numbers.
@@ -278,7 +278,7 @@ def _leapt(key: str, value: bytes, known: bytes | None) -> bytes:
 
 
 def _of_universe(chain: bytes, universe: int) -> bytes:
-    """A chain's record that says what was understood: it belongs to the universe in which it was founded."""
+    """A chain's record with what was implied made explicit: it belongs to the universe in which it was founded."""
     found = json.loads(chain)
     return (
         chain if found.get("universe") else json.dumps({**found, "universe": universe}, separators=(",", ":")).encode()

@@ -28,7 +28,7 @@ from syncpoint.catalog.metadata.records import (
     encode_record,
 )
 
-LAST = "\U0010ffff"  # what begins with a prefix stands before the prefix with this behind it
+LAST = "\U0010ffff"  # what begins with a prefix sorts before the prefix followed by this
 PART_BYTES_MAX = 256 * 1024
 _LENGTH_BYTES = 4
 

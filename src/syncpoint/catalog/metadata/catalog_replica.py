@@ -3,9 +3,9 @@
 Place: what the log is for one node, the metadata store is here. `records/KIND/NAME` hold the records, `head` the
 revision and the highest incarnation, `change` the newest commit: its watch is the sequence of all commits.
 Promise: a commit happens whole, at the revision its writer had seen, or raises `CatalogConflict`; by then the mirror
-here is caught up, so that whoever checked something checks again. The mirror passes through every revision in order,
-unless it was cut off for longer than the store keeps events: then it takes over the differences at once. While the
-store is down the mirror stays as it was.
+here is caught up, so that a caller that checked something checks again. The mirror passes through every revision in
+order, unless it was cut off for longer than the store keeps events: then it takes over the differences at once. While
+the store is down the mirror stays as it was.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class SharedCatalog:
 
     def next_incarnation(self) -> int:
         """A number that no record has or will ever have had, in the whole cluster. Raises `StoreUnavailable` when the
-        store could not be reached for so long that none is left."""
+        store could not be reached until none was left."""
         if len(self._free) <= _LOW and not self._drawing:
             self._drawing = True
             self._tasks.start(self._draw_more())
         if not self._free:
-            raise StoreUnavailable("no incarnation is left of those drawn from the metadata store")
+            raise StoreUnavailable("no new ids can be drawn from the metadata store")
         return self._free.pop()
 
     async def at(self, revision: int) -> None:
@@ -116,7 +116,7 @@ class SharedCatalog:
         try:
             await asyncio.wait_for(self._committing.acquire(), deadline_s)
         except TimeoutError:
-            raise StoreUnavailable("earlier changes of the catalog take too long") from None
+            raise StoreUnavailable("earlier catalog changes are taking too long") from None
         try:
             if self.catalog.revision != seen:
                 raise CatalogConflict("the catalog has changed")
@@ -155,7 +155,7 @@ class SharedCatalog:
                 return assigned
             # Either the catalog has changed, or a writer that had to know its outcome has only written `head` again.
             await self._catch_up(_rest(deadline))
-        raise CatalogConflict("somebody else has changed the catalog first")
+        raise CatalogConflict("another process changed the catalog first")
 
     async def _happened(self, before: int, mine: str) -> bool:
         """Whether a commit on top of `before` was applied. Raises `Indeterminate` when that cannot be found out."""
@@ -170,11 +170,11 @@ class SharedCatalog:
                     return False
             await self._catch_up(DEADLINE_S)
         except StoreUnavailable as error:
-            raise Indeterminate(f"whether a change of the catalog happened is unknown: {error}") from error
+            raise Indeterminate(f"it is unknown whether the catalog change was applied: {error}") from error
         if self._last_of_mine == mine:
             return True
         if self._loads != loads:
-            raise Indeterminate("whether a change of the catalog happened is unknown: its event is gone")
+            raise Indeterminate("it is unknown whether the catalog change was applied: its event was compacted")
         return False
 
     async def _catch_up(self, deadline_s: float) -> None:
@@ -186,7 +186,7 @@ class SharedCatalog:
         try:
             await asyncio.wait_for(self.at(revision), deadline_s)
         except TimeoutError:
-            raise StoreUnavailable("the changes of the catalog do not arrive") from None
+            raise StoreUnavailable("catalog changes are not arriving from the metadata store") from None
         if self.catalog.revision == revision:
             self._head = max(self._head, head.revision)
 
@@ -208,7 +208,7 @@ class SharedCatalog:
             try:
                 events = await asyncio.wait_for(self._watch.next(), DEADLINE_S)
             except TimeoutError:
-                raise StoreUnavailable("the changes of the catalog do not arrive") from None
+                raise StoreUnavailable("catalog changes are not arriving from the metadata store") from None
             if isinstance(events, Resync):
                 raise StoreUnavailable("the catalog changes faster than it can be read")
             for event in events:

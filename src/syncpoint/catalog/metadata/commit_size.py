@@ -28,8 +28,8 @@ def check_commit(changes: Iterable[CatalogChange]) -> None:
         size, record = max(sizes, key=lambda one: one[0])
         raise InvalidArgument(
             _kind(record),
-            f"takes {size} bytes as stored, {total} with what is changed together with it; one change stores at most"
-            f" {CHANGE_BYTES_MAX}. Make it smaller, or split it",
+            f"takes {size} bytes when stored, {total} with the records changed in the same request; the maximum is"
+            f" {CHANGE_BYTES_MAX}. Make it smaller, or split the change",
         )
 
 

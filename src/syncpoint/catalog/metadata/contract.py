@@ -12,7 +12,7 @@ Promise, the same for every store and checked by one conformance suite:
      from a counter, which is never leased and never deleted;
   6. `StoreUnavailable` means surely not applied; `Indeterminate` means that the caller must read to know.
 Calls are plain functions that answer at once: stores of this kind live in the process. A remote one is wrapped by
-whoever runs it, with deadlines.
+the driver that runs it, with deadlines.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Written(abc.ABC):
 
     @abc.abstractmethod
     def read_range(self, begin: str, after: bool, end: str, limit: int) -> list[KeyValue]:
-        """Up to `limit` keys from `begin` (or, if `after`, behind it) to before `end`, in order."""
+        """Up to `limit` keys from `begin` (or, if `after`, following it) to before `end`, in order."""
 
     @abc.abstractmethod
     def write(

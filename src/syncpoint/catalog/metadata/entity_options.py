@@ -187,13 +187,13 @@ def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: in
 
 
 def too_many_lanes() -> ResourceExhausted:
-    """What is said where no further lane has room."""
+    """The refusal where no further lane has room."""
     return ResourceExhausted(
-        f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
-        " an action, and one more for each change that counted for new messages alone, as long as something that"
-        " was published before it is kept; the rules of all of them are stored together. Acknowledge what waits, here"
-        " and in other subscriptions of the topic, or delete snapshots. Deleting a rule for all messages (without"
-        " actions: the last of them) gives up its copies, and what waits in them."
+        f"A subscription can make at most {LANES_MAX} copies of a message: one for its rules without actions, one for"
+        " each rule with an action, and one more for each rule change that applied to new messages only, while messages"
+        " published before it are kept. Acknowledge the backlog of this subscription and of others of the topic, or"
+        " delete snapshots. Deleting a rule with scope ALL_MESSAGES (without an action: the last such rule) also"
+        " discards its copies and their backlog."
     )
 
 
@@ -242,7 +242,7 @@ class _Lanes:
         self.next, self._revision = max(1, options.next_lane), revision
 
     def plain(self, *, but_stopped: bool = False) -> tuple[int, ...]:
-        """Plain lanes that hold something, behind those that they began as copies of: snapshots may know no others."""
+        """Plain lanes that hold something, after those that they began as copies of: snapshots may know no others."""
         having = [lane for lane in self._having() if not (but_stopped and lane.stopped)]
         before = sorted({one for lane in having for one in lane.copy_of})[-ORIGINS_MAX:]
         return (*before, *(lane.number for lane in having))
@@ -261,8 +261,8 @@ class _Lanes:
         self.begin(wanted, ())
 
     def replace_plain(self, wanted: tuple[MessageRule, ...]) -> None:
-        """One lane for all that the plain ones hold. It has a number of its own: whoever judges by the rules before
-        finds nothing in it, and so passes over nothing that was published since.
+        """One lane for all that the plain ones hold. It has a number of its own: a process that judges by the rules
+        before finds nothing in it, and so passes over nothing that was published since.
         """
         copied = self.plain(but_stopped=not wanted)  # in which nothing can be selected any more
         for lane in self._having():

@@ -78,7 +78,7 @@ async def open_etcd(
     prefix: str = PREFIX,
     deadline_s: float = DEADLINE_S,
 ) -> EtcdStore:
-    """The store behind these endpoints (HOST:PORT), which gets its identity now if it has none.
+    """The store at these endpoints (HOST:PORT), which gets its identity now if it has none.
 
     Raises `StoreUnavailable`. TLS is the network's matter. The prefix ends with "/".
     """
@@ -90,7 +90,7 @@ async def open_etcd(
         found = await beside.get(_IDENTITY, deadline_s=deadline_s)
         if found is None:
             drawn = Put(_IDENTITY, random.token(16).hex().encode())
-            with contextlib.suppress(Indeterminate):  # it is read again, whoever wrote it
+            with contextlib.suppress(Indeterminate):  # it is read again, no matter which process wrote it
                 await beside.txn([absent(_IDENTITY)], [drawn], deadline_s=deadline_s)
             found = await beside.get(_IDENTITY, deadline_s=deadline_s)
         if found is None:
@@ -126,7 +126,7 @@ class EtcdStore:
         if after is not None:
             begin = max(begin, self._prefix + after.encode() + b"\0")
         request = etcdpb.RangeRequest(key=begin, range_end=end, limit=max(1, min(limit, RANGE_MAX)))
-        if begin >= end:  # `after` lies behind the prefix: only the revision is wanted
+        if begin >= end:  # `after` follows the prefix: only the revision is wanted
             request = etcdpb.RangeRequest(key=begin, count_only=True)
         while True:
             try:

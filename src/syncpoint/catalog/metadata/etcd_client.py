@@ -2,8 +2,8 @@
 
 Place: under `etcd`; knows endpoints, tokens and failures, nothing of keys.
 Promise: a call ends with its answer, or with `StoreUnavailable` (surely not carried out, or only reading), with
-`Indeterminate` (it may have been), or with `EtcdRefused` (etcd checked it and said no). A member that is dead, paused
-or behind a lost network is left within about three seconds, and every stream on it ends, so that it is opened again
+`Indeterminate` (it may have been), or with `EtcdRefused` (etcd checked it and refused). A member that is dead, paused
+or cut off by the network is left within about three seconds, and every stream on it ends, so that it is opened again
 elsewhere. While no member answers, a few tries a second are made, however many wait; all of them go on as soon as one
 is answered.
 Leaves to the caller: to open streams again.
@@ -36,7 +36,7 @@ _READ_S = 1.5  # one attempt
 _WRITE_S = 1.5
 _PROBE_S = 1.0
 _PROBE_ANSWER_S = 1.5
-_LEADER = (b"hasleader", b"true")  # a member that knows no leader says so at once
+_LEADER = (b"hasleader", b"true")  # a member that knows no leader answers so at once
 
 # Said before anything is proposed to the cluster, so nothing was carried out.
 _NOT_BEGUN = ("etcdserver: no leader", "etcdserver: too many requests", "etcdserver: not capable")
@@ -88,7 +88,7 @@ class EtcdClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
         payload = request.SerializeToString()
-        problem = "no time was given"
+        problem = "the deadline had passed"
         while True:
             rest = deadline - loop.time()
             if rest <= 0 or self._closed:
@@ -103,7 +103,7 @@ class EtcdClient:
             except SyncpointError as error:
                 problem = f"{self._endpoints[at]}: {error}"
                 if error.code is Code.PERMISSION_DENIED or "user name is empty" in error.message:
-                    raise StoreUnavailable(f"etcd does not let us: {problem}") from error
+                    raise StoreUnavailable(f"etcd denied access: {problem}") from error
                 if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(TOO_LARGE):
                     self._turns.came()
                     raise AnswerTooLarge(error.message) from error
@@ -114,7 +114,7 @@ class EtcdClient:
                     self._token = None if self._token == token else self._token
                 elif writes and not _not_begun(error):
                     self._leave_after(at, error)
-                    raise Indeterminate(f"etcd did not say whether it was done: {problem}") from error
+                    raise Indeterminate(f"etcd did not confirm the change: {problem}") from error
                 else:
                     self._leave_after(at, error)
                 await asyncio.sleep(ATTEMPT_S)
@@ -125,7 +125,7 @@ class EtcdClient:
         """A new stream to the present member, and that member's number for `leave`. Raises SyncpointError or
         `StoreUnavailable`."""
         if not await self._turns.mine(_READ_S):
-            raise StoreUnavailable("etcd does not answer: it is tried some times a second")
+            raise StoreUnavailable("etcd does not answer and is retried several times a second")
         metadata = await self._metadata(_READ_S)
         if not self._probing and not self._closed:
             self._probing.start(self._probe())
@@ -196,7 +196,7 @@ class EtcdClient:
             except SyncpointError as error:
                 # A name or a password that is not taken will not be taken later either.
                 if error.code in _REFUSALS:
-                    raise StoreUnavailable(f"etcd does not know us: {error.message}") from error
+                    raise StoreUnavailable(f"etcd rejected the user name or password: {error.message}") from error
                 raise Unprocessed(f"Not authenticated: {error.message}") from error
             self._token = etcdpb.AuthenticateResponse.FromString(data).token.encode()
         return (_LEADER, (b"token", self._token))

@@ -1,8 +1,8 @@
 """What stays open between a process and etcd: watches and leases.
 
 Place: made by `etcd.EtcdStore`.
-Promise: a watch goes on behind its last event on whichever member answers, and misses nothing: where events may have
-been compacted away it says `Resync`. A lease is as `lease` says.
+Promise: a watch goes on after its last event on whichever member answers, and misses nothing: where events may have
+been compacted away it yields `Resync`. A lease is as in `lease`.
 """
 
 from __future__ import annotations

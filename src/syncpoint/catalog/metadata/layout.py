@@ -22,15 +22,15 @@ class Prefix(str):
         return Prefix(f"{self.key(*parts)}/")
 
     def name(self, key: str) -> str:
-        """What stands behind the prefix in a key."""
+        """What follows the prefix in a key."""
         return key[len(self) :]
 
     def number(self, key: str) -> int:
-        """The number behind the prefix in a key."""
+        """The number after the prefix in a key."""
         return int(key[len(self) :])
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """The numbers behind the prefix in a key."""
+        """The numbers after the prefix in a key."""
         return tuple(map(int, key[len(self) :].split("/")))
 
 
@@ -84,8 +84,8 @@ LOG_COUNTER = COUNTERS.key("log")
 """Of the logs of chains; message ids are made of them. Drawn by publish forwarders, and by an import."""
 
 CHAIN_COUNTER = COUNTERS.key("chain")
-"""Of chains. Drawn by whoever makes one: publish forwarders (`control.chain_creation`), an import, one node with
-workers."""
+"""Of chains. Drawn by the process that makes one: publish forwarders (`control.chain_creation`), an import, one node
+with workers."""
 
 KEY_COUNTER = COUNTERS.key("key")
 """Of data keys. Drawn by proxies (`proxy.data_keys`)."""
@@ -101,7 +101,7 @@ methods of drains. A lease."""
 
 CLOCKS = Prefix("clocks/")
 """NAME: what time it is, and was for sure. Written by the process every minute. Read by all, so that time does not go
-back anywhere. Removed by the others when it is a week behind."""
+back anywhere. Removed by the others when it is a week old."""
 
 # -- chains ------------------------------------------------------------------------------------------------------------
 
@@ -114,8 +114,8 @@ OWNERS = Prefix("owners/")
 (`control.ownership_driver`). Read by all processes. A lease."""
 
 EPOCHS = Prefix("epochs/")
-"""CHAIN: the epoch of the newest claim. Written with each claim. Read by whoever claims next. For ever, only grows; a
-restore lets it leap."""
+"""CHAIN: the epoch of the newest claim. Written with each claim. Read by the process that claims next. For ever, only
+grows; a restore lets it leap."""
 
 KNOWN_DISKS = Prefix("disks/")
 """CHAIN: the identities of its disks when it was last opened. Written and read by its owner (`publish.known_disks`).
@@ -123,15 +123,15 @@ For ever."""
 
 OPEN = Prefix("open/")
 """TOPIC/CHAIN: the chain may hold something of the topic. Written by the chain's owner before the first publish. Read
-by whoever must ask every chain of a topic, watched by subscribe forwarders. Removed by the chain's owner when nothing
-is left."""
+by processes that must ask every chain of a topic, watched by subscribe forwarders. Removed by the chain's owner when
+nothing is left."""
 
 # -- routing -----------------------------------------------------------------------------------------------------------
 
 ASSIGNMENTS = Prefix("assign/")
-"""Both of the following. Written by routers; by a proxy where there is none and no router answers; by whoever adopts a
-lost topic. Read by routers, proxies and publish forwarders. Removed by routers after the topic or subscription. A
-restore lets their epochs leap."""
+"""Both of the following. Written by routers; by a proxy where there is none and no router answers; by the process that
+adopts a lost topic. Read by routers, proxies and publish forwarders. Removed by routers after the topic or
+subscription. A restore lets their epochs leap."""
 
 ASSIGNED_TOPICS = ASSIGNMENTS.under("topics")
 """TOPIC: the chains that take its messages (`TopicAssignment`)."""
@@ -162,7 +162,7 @@ ROLLOUTS = Prefix("rollout/")
 
 ROLLOUT_STATE = ROLLOUTS.key("state")
 """How far the newest rollout is, as JSON (`rollout.progress`). Written by its controller, on the condition that it is
-unchanged. Read by `syncpoint rollout` and whoever shows it. Until the next one begins."""
+unchanged. Read by `syncpoint rollout` and the console. Until the next one begins."""
 
 ROLLOUT_CONTROLLER = ROLLOUTS.key("controller")
 """Who drives it. Written by a controller when there is none. A lease."""
@@ -171,8 +171,8 @@ ROLLOUT_ABORT = ROLLOUTS.key("abort")
 """Who wants it undone, and why. Written by `syncpoint rollout abort`, read by the controller. Until another begins."""
 
 USED = Prefix("used/")
-"""SUBSCRIPTION: when it was last in use. Written every hour by whoever serves it (`control.usage_reports`). Read by
-`control.expiry`, which removes it after the subscription."""
+"""SUBSCRIPTION: when it was last in use. Written every hour by the process that serves it (`control.usage_reports`).
+Read by `control.expiry`, which removes it after the subscription."""
 
 # -- pipelines ---------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-"""A store of this process behind the contract that many processes share.
+"""A store of this process under the contract that many processes share.
 
 Place: tests and simulations put one of these per imagined process over one `MemoryStore`; a process that holds the
 SQLite file of an installation serves its own to others by `service`.
 Promise: everything in `store_client`, in the time of the running loop, without a thread or a socket; a deadline never
 passes, because every call is answered at once. `close` is what the death of a process is: its leases are renewed no
-more and end in their time; the store itself stays open, it belongs to whoever opened it. Leaves out: faults, but for
+more and end in their time; the store itself stays open, it belongs to the caller that opened it. Leaves out: faults,
+but for
 `cut`: while it is set every call fails, watches are silent and leases run out.
 """
 
@@ -127,7 +128,7 @@ class LocalWatch:
         self.stop()
 
     def stop(self) -> None:
-        """No more events; whoever waits for one learns it."""
+        """No more events; a reader that waits for one is notified."""
         self._closed = True
         self.abandon()
         self.wake()
@@ -236,7 +237,7 @@ class LocalShared:
             raise StoreUnavailable("the metadata store is closed" if self._closed else "the metadata store is cut off")
 
     def _arm(self) -> None:
-        """Be there when the next lease ends, whoever holds it, so that watchers learn of it in time."""
+        """Be there when the next lease of any holder ends, so that watchers learn of it in time."""
         self._disarm()
         end = self.store.next_end()
         if end is not None and self.watches:

@@ -38,7 +38,7 @@ def accounts_asked_as(transforms: Iterable[pubsub.MessageTransform]) -> tuple[st
 
 
 def stamp_of(bounds: Sequence[object] | None, transforms: Transforms) -> int:
-    """A number for what messages of a topic must fit and how they are changed; 0 where neither is said."""
+    """A number for what messages of a topic must fit and how they are changed; 0 where neither is set."""
     if bounds is None and not transforms:
         return 0
     digest = blake2b(repr(bounds and tuple(bounds)).encode(), digest_size=8)

@@ -1,9 +1,9 @@
-"""Which subscriptions one reader has to itself, as the catalog says: a setting for each of them.
+"""Which subscriptions have an exclusive reader according to the catalog: a setting for each of them.
 
 Place: written by those who serve readers (`pipeline.exclusive_readers`, `proxy.exclusive_readers`); checked by
 subscribe forwarders before anybody may consume, and by chains before they grant anything.
-Promise: a hold is over at its time, by the clock of whoever looks. Until it is *confirmed* nobody is refused for good:
-it keeps new consumers waiting while those that are there already are looked for.
+Promise: a hold is over at its time, by the clock of the process that looks. Until it is *confirmed* nobody is refused
+for good: it keeps new consumers waiting while those that are there already are looked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReaderHold(NamedTuple):
     confirmed: bool
 
     def lasts(self, seconds: float, now_ns: int) -> bool:
-        """Whether it needs not be written anew for a reader that asks for so long."""
+        """Whether it need not be written again for a reader that asks for this long."""
         return self.confirmed and self.until_ns - now_ns >= wanted_s(seconds) * 1e9
 
 
@@ -46,7 +46,7 @@ def new_hold(reader: str, seconds: float, now_ns: int, *, confirmed: bool = True
 
 
 def written_hold(catalog: Catalog, subscription: int) -> ReaderHold | None:
-    """What the catalog says last of a subscription, by incarnation, over or not."""
+    """The newest hold in the catalog on a subscription, by incarnation, over or not."""
     stored = catalog.setting(f"{PREFIX}{subscription}")
     return None if stored is None else ReaderHold(*json.loads(stored))
 
@@ -65,10 +65,13 @@ def check_free(catalog: Catalog, record: Subscription, now_ns: int) -> None:
     if found is None:
         return
     if not found.confirmed:
-        raise Unavailable(f"The stream {found.reader} is about to read {record.name} alone. Try again.")
+        raise Unavailable(
+            f"The stream {found.reader} is about to become the exclusive reader of {record.name}. Try again."
+        )
     raise FailedPrecondition(
-        f"The subscription {record.name} is read by the stream {found.reader} alone. Stop that stream, or use a"
-        " subscription of your own."
+        f"The subscription {record.name} has an exclusive reader, the stream {found.reader}. Stop that stream, or"
+        " create"
+        " another subscription."
     )
 
 

@@ -47,8 +47,8 @@ class Retry(NamedTuple):
 
 
 class Author(NamedTuple):
-    """Whoever said where messages go, whose rights are asked again when they go there. `principal`: as bindings call
-    it, with the uid of an account of the catalog; `groups`: those that its token named.
+    """The caller who set where messages go, whose rights are checked again when they go there. `principal`: as bindings
+    call it, with the uid of an account of the catalog; `groups`: those that its token named.
     """
 
     principal: str
@@ -129,8 +129,8 @@ class Topic:
 
     @property
     def stamp(self) -> int:
-        """A number for its schema and transforms, by which whoever stores messages sees what whoever checked them went
-        by. 0: it has neither. Made once.
+        """A number for its schema and transforms, by which the process that stores messages sees what the process that
+        checked them went by. 0: it has neither. Made once.
         """
         found = self._stamp
         if found is None:
@@ -146,7 +146,7 @@ class Subscription:
     `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
     `generation` counts seeks, `target` is where the newest one went, `created_revision` is the catalog revision that
     introduced the subscription. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain
-    that holds sources of the topic has persisted where it begins. `delivery_author` said where messages are pushed,
+    that holds sources of the topic has persisted where it begins. `delivery_author` set where messages are pushed,
     exported or forwarded, `letter_author` where dead letters go, `transform_author` as whom models are asked; None:
     callers were not identified then.
     """

@@ -70,7 +70,7 @@ async def _call(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     payload = request.SerializeToString()
-    problem = "no time was given"
+    problem = "the deadline had passed"
     while True:
         rest = deadline - loop.time()
         if rest <= 0:
@@ -91,7 +91,7 @@ async def _call(
                 raise StoreUnavailable(error.message) from error
             turns.silent()
             if writes and not isinstance(error, Unprocessed):
-                raise Indeterminate(f"the metadata store did not say whether it was done: {problem}") from error
+                raise Indeterminate(f"the metadata store did not confirm the change: {problem}") from error
             await asyncio.sleep(ATTEMPT_S)
         else:
             turns.came()
@@ -213,7 +213,7 @@ class RemoteLease(KeptLease):
 
 
 class RemoteWatch:
-    """A watch that is opened again behind its last event."""
+    """A watch that is opened again after its last event."""
 
     def __init__(
         self, store: RemoteShared, prefix: str, from_revision: int, closed: Callable[[RemoteWatch], None]
@@ -259,7 +259,9 @@ class RemoteWatch:
 
     async def _open(self) -> AnyStream:
         if not await self._store.turns.mine(_READ_S):
-            raise SyncpointError(Code.UNAVAILABLE, "The metadata store is tried some times a second.")
+            raise SyncpointError(
+                Code.UNAVAILABLE, "The metadata store does not answer and is retried several times a second."
+            )
         self._stream = stream = self._store.stream(methods.METADATA.Watch)
         request = internal.MetadataWatchRequest(prefix=self._prefix, from_revision=self._next)
         await stream.send(request.SerializeToString())

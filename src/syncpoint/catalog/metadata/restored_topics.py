@@ -3,7 +3,7 @@
 Place: written by `backup.restore`, as a setting of the catalog; asked by `publish.retention` before messages of an
 unknown topic are given up, and by `proxy.key_admin` before its keys are; changed by an operator who adopts or deletes
 what was found (`programs.clusters.orphans`).
-Promise: messages of a topic that was made after the backup are never taken for those of a deleted topic. A source says
+Promise: messages of a topic that was made after the backup are never taken for those of a deleted topic. A source names
 at which revision of the catalog it was opened. One opened between the backup's revision and the one at which the
 restored catalog began belongs to a topic that the backup knows, or to a lost one.
 """
@@ -109,6 +109,6 @@ async def lost_in(store: SharedStore) -> LostTopics:
 
 
 def lost_of(catalog: Catalog) -> LostTopics:
-    """What the catalog says is lost."""
+    """What is lost according to the catalog."""
     value = catalog.setting(NAME)
     return NOTHING if value is None else decode(value)

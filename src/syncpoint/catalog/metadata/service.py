@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class MetadataService:
-    """`methods`: what to serve. `close` ends the watches; the store belongs to whoever opened it."""
+    """`methods`: what to serve. `close` ends the watches; the store belongs to the caller that opened it."""
 
     def __init__(self, store: EmbeddedStore, clock: Clock, *, events_kept: int = EVENTS_KEPT) -> None:
         self._store, self._events_kept = store, events_kept

@@ -2,12 +2,12 @@
 
 Place: under everything that several processes must agree on: members, owners of chains, assignments, the catalog. etcd
 implements it for clusters, `local` wraps a store of this process, `service` and `remote` carry one to other processes.
-Promise: as `contract` says, point by point, and besides:
+Promise: that of `contract`, point by point, and besides:
   - every call has a deadline in seconds; a call that fails raises `StoreUnavailable` (surely not applied) or
     `Indeterminate` (read before you go on);
-  - a lease is kept alive in the background until it is revoked or `lost`. It is for liveness only: whoever must not act
-    twice carries an epoch that the disks check;
-  - a watch loses nothing: it resumes by itself after a lost connection, and says `Resync` when the events are gone.
+  - a lease is kept alive in the background until it is revoked or `lost`. It is for liveness only: a process that must
+    not act twice carries an epoch that the disks check;
+  - a watch loses nothing: it resumes by itself after a lost connection, and yields `Resync` when the events are gone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from syncpoint.catalog.metadata.contract import (
 
 DEADLINE_S = 5.0
 ATTEMPT_S = 0.1  # between two attempts of one call
-RETRY_S = 0.2  # until whoever needs the store asks again after an error
+RETRY_S = 0.2  # until a caller that needs the store asks again after an error
 _T = TypeVar("_T")
 
 
@@ -116,7 +116,9 @@ async def read_all(store: SharedStore, prefix: str, *, deadline_s: float = DEADL
     return items, revision + 1
 
 
-async def answered(call: Awaitable[_T], unavailable: str = "The metadata does not answer, nothing was changed") -> _T:
+async def answered(
+    call: Awaitable[_T], unavailable: str = "The metadata store does not answer and nothing was changed"
+) -> _T:
     """What a call of a store returns. Raises `Unavailable` for the store's errors, for those who know no store; it is
     `MetadataSilent` where the call surely had no effect.
     """

@@ -1,7 +1,7 @@
 """Turns: how often a process tries a metadata store that does not answer, however many of its tasks want to.
 
 Place: beside `etcd_client` and `remote`, one for each connection of a process to a store.
-Promise: while nobody answers, a try is begun every so often, by whoever waits; all of them go on as soon as one is
+Promise: while nobody answers, a waiting call begins a try at intervals; all of them go on as soon as one is
 answered.
 """
 
@@ -52,7 +52,7 @@ class Turns:
         self._silent += 1
 
     def came(self) -> None:
-        """A member answers: whoever waits for a turn goes on."""
+        """A member answers: calls that wait for a turn go on."""
         if self._silent:
             self._silent = 0
             self._answered.set()

@@ -86,7 +86,7 @@ class View(Generic[_V]):
             if not isinstance(events, Resync):
                 self._apply(events)
                 continue
-            while True:  # the watch goes on behind what is listed now, or a little before it
+            while True:  # the watch goes on after what is listed now, or a little before it
                 try:
                     await self._list()
                     break

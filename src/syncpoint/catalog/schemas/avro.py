@@ -1,7 +1,7 @@
 """Avro: definitions parsed by fastavro, messages checked in place, without a decoded copy.
 
 Place: under `validators`.
-Promise: a check is bounded by the message's bytes and by `limits`, whatever the definition says. fastavro's own readers
+Promise: a check is bounded by the message's bytes and by `limits`, whatever the definition is. fastavro's own readers
 are not used on messages: they follow a recursive schema as deep as the message wants, in C, and take counts of items
 without bytes as they come. The tests compare both on values that fastavro writes.
 Source: Apache Avro specification 1.12, "Data Serialization and Deserialization".
@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import fastavro
@@ -42,7 +42,9 @@ def parse(text: str) -> AvroDefinition:
     named: dict[str, Any] = {}
     try:
         root = fastavro.parse_schema(raw, named_schemas=named, _write_hint=False)
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+    except fastavro.schema.UnknownType as error:
+        raise BadDefinition(f"{error.name!r} is not an Avro type and is not defined") from None
+    except fastavro.schema.SchemaParseException as error:
         raise BadDefinition(str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise BadDefinition(f"it does not follow the Avro specification: {error!r}") from None
@@ -83,9 +85,9 @@ def name_of(schema: Any) -> str:
 def _check_names(holder: str, names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or _SHORT_NAME.fullmatch(name) is None:
-            raise BadDefinition(f"{holder} has a name that is none: {name!r}")
+            raise BadDefinition(f"{holder} has an invalid name: {name!r}")
     if len(set(names)) != len(names):
-        raise BadDefinition(f"{holder} has the same name twice")
+        raise BadDefinition(f"{holder} defines a name twice")
 
 
 def _check_union(branches: Sequence[Any]) -> None:
@@ -109,7 +111,7 @@ class _Cursor:
         at = self.at
         end = at + size
         if size < 0 or end > len(self.data):
-            raise Mismatch("it ends too early")
+            raise Mismatch("the data ends too early")
         self.at = end
         return self.data[at:end]
 
@@ -117,7 +119,7 @@ class _Cursor:
         data, at, found, shift = self.data, self.at, 0, 0
         while True:
             if at >= len(data):
-                raise Mismatch("it ends too early")
+                raise Mismatch("the data ends too early")
             byte = data[at]
             at += 1
             found |= (byte & 0x7F) << shift
@@ -134,7 +136,7 @@ class _Cursor:
     def step(self, count: int) -> None:
         self.steps -= count
         if self.steps < 0:
-            raise Mismatch("it has more values than its size allows")
+            raise Mismatch("the data has too many values for its size")
 
 
 Read = Callable[[_Cursor], None]
@@ -156,7 +158,7 @@ class AvroChecker:
         cursor = _Cursor(data)
         self._read(cursor)
         if cursor.at != len(data):
-            raise Mismatch(f"{len(data) - cursor.at} bytes follow the value")
+            raise Mismatch(f"the value is followed by {len(data) - cursor.at} bytes")
 
     def check_json(self, data: bytes) -> None:
         """Raises `Mismatch` unless the text is one value in Avro's encoding in JSON."""
@@ -189,12 +191,12 @@ class AvroChecker:
                 values(cursor)
 
             return self._items_reader(entry)
-        raise BadDefinition(f"{kind!r} is not a type of Avro")
+        raise BadDefinition(f"{kind!r} is not an Avro type")
 
     def _named_reader(self, name: str) -> Read:
         if name not in self._reads:
             if name not in self._named:
-                raise BadDefinition(f"{name!r} is not a type of Avro, and is not defined")
+                raise BadDefinition(f"{name!r} is not an Avro type and is not defined")
             self._defined_reader(self._named[name])
         reads = self._reads
 
@@ -206,11 +208,11 @@ class AvroChecker:
     def _defined_reader(self, schema: Any) -> Read:
         name, kind = schema["name"], schema["type"]
         if _NAME.fullmatch(name) is None:
-            raise BadDefinition(f"{name!r} is not a name")
+            raise BadDefinition(f"{name!r} is not a valid name")
         if kind == "fixed":
             size = schema["size"]
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise BadDefinition(f"the size of {name} is not a number")
+                raise BadDefinition(f"the size of {name} must be an integer of 0 or more")
 
             def read(cursor: _Cursor) -> None:
                 cursor.take(size)
@@ -221,11 +223,11 @@ class AvroChecker:
 
             def read(cursor: _Cursor) -> None:
                 if not 0 <= cursor.number(32) < symbols:
-                    raise Mismatch(f"the enum {name} has no such symbol")
+                    raise Mismatch(f"the enum {name} has no symbol with this number")
 
         elif kind in RECORDS:
             _check_names(name, [field["name"] for field in schema["fields"]])
-            fields: list[Read] = []
+            fields: list[tuple[str, Read]] = []
             steps = 1 + len(schema["fields"])
 
             def read(cursor: _Cursor) -> None:
@@ -233,14 +235,17 @@ class AvroChecker:
                 if cursor.depth >= NESTING_MAX:
                     raise Mismatch(f"values are nested more than {NESTING_MAX} levels deep")
                 cursor.depth += 1
-                for field in fields:
-                    field(cursor)
+                for field, inner in fields:
+                    try:
+                        inner(cursor)
+                    except Mismatch as error:
+                        raise error.within(field) from None
                 cursor.depth -= 1
 
             self._reads[name] = read
-            fields += [self._reader(field["type"]) for field in schema["fields"]]
+            fields += [(field["name"], self._reader(field["type"])) for field in schema["fields"]]
         else:
-            raise BadDefinition(f"{kind!r} is not a type of Avro")
+            raise BadDefinition(f"{kind!r} is not an Avro type")
         self._reads[name] = read
         return read
 
@@ -248,7 +253,7 @@ class AvroChecker:
         def read(cursor: _Cursor) -> None:
             chosen = cursor.number(32)
             if not 0 <= chosen < len(branches):
-                raise Mismatch(f"a union has no branch {chosen}")
+                raise Mismatch(f"the union has no branch {chosen}")
             branches[chosen](cursor)
 
         return read
@@ -297,14 +302,14 @@ class AvroChecker:
             def look(value: Any, cursor: _Cursor) -> None:
                 _look_bytes(value, cursor)
                 if len(value) != size:
-                    raise Mismatch(f"{name} has {size} bytes")
+                    raise Mismatch(f"must have {size} bytes ({name})")
 
         elif kind == "enum":
             symbols = frozenset(schema["symbols"])
 
             def look(value: Any, cursor: _Cursor) -> None:
                 if not isinstance(value, str) or value not in symbols:
-                    raise Mismatch(f"the enum {name} has no such symbol")
+                    raise Mismatch(f"must be a symbol of the enum {name}")
 
         else:
             fields: dict[str, Look] = {}
@@ -312,14 +317,17 @@ class AvroChecker:
             def look(value: Any, cursor: _Cursor) -> None:
                 cursor.step(1 + len(fields))
                 if not isinstance(value, dict):
-                    raise Mismatch(f"the record {name} is an object in JSON")
+                    raise Mismatch(f"must be a JSON object (record {name})")
                 if cursor.depth >= NESTING_MAX:
                     raise Mismatch(f"values are nested more than {NESTING_MAX} levels deep")
                 if len(value) != len(fields) or value.keys() != fields.keys():
-                    raise Mismatch(f"the record {name} has exactly the fields of its definition")
+                    raise _other_fields(name, value.keys(), fields.keys())
                 cursor.depth += 1
                 for field, inner in fields.items():
-                    inner(value[field], cursor)
+                    try:
+                        inner(value[field], cursor)
+                    except Mismatch as error:
+                        raise error.within(field) from None
                 cursor.depth -= 1
 
             self._looks[name] = look
@@ -336,11 +344,11 @@ class AvroChecker:
             if value is None and nullable:
                 return
             if not isinstance(value, dict) or len(value) != 1:
-                raise Mismatch("a value of a union is an object in JSON that names its branch")
+                raise Mismatch(f"must be a JSON object that names one branch of the union: {', '.join(by_name)}")
             ((name, inner),) = value.items()
             branch = by_name.get(name)
             if branch is None:
-                raise Mismatch("a union has no such branch")
+                raise Mismatch(f"must name a branch of the union: {', '.join(by_name)}")
             branch(inner, cursor)
 
         return look
@@ -348,7 +356,7 @@ class AvroChecker:
     def _items_looker(self, kind: type[list[Any]] | type[dict[str, Any]], item: Look) -> Look:
         def look(value: Any, cursor: _Cursor) -> None:
             if not isinstance(value, kind):
-                raise Mismatch("an array is a list in JSON, a map an object")
+                raise Mismatch(f"must be a JSON {'array' if kind is list else 'object'}")
             if cursor.depth >= NESTING_MAX:
                 raise Mismatch(f"values are nested more than {NESTING_MAX} levels deep")
             cursor.depth += 1
@@ -360,11 +368,18 @@ class AvroChecker:
         return look
 
 
+def _other_fields(record: str, given: Set[str], wanted: Set[str]) -> Mismatch:
+    """For an object that lacks fields of its record, or has others."""
+    if missing := sorted(wanted - given):
+        return Mismatch(f"the record {record} lacks the field {missing[0]}")
+    return Mismatch(f"the record {record} has no field {min(given - wanted)[:100]}")
+
+
 # -- primitive types ---------------------------------------------------------------------------------------------------
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _read_number(bits: int) -> Read:
@@ -383,7 +398,7 @@ def _read_size(size: int) -> Read:
 
 def _read_boolean(cursor: _Cursor) -> None:
     if cursor.take(1) not in (b"\0", b"\1"):
-        raise Mismatch("a boolean is 0 or 1")
+        raise Mismatch("a boolean must be 0 or 1")
 
 
 def _read_bytes(cursor: _Cursor) -> None:
@@ -394,7 +409,7 @@ def _read_string(cursor: _Cursor) -> None:
     try:
         cursor.take(cursor.number(64)).decode()
     except UnicodeDecodeError:
-        raise Mismatch("a string is not UTF-8") from None
+        raise Mismatch("a string is not valid UTF-8") from None
 
 
 _PRIMITIVE_READS: Final[dict[str, Read]] = {
@@ -411,12 +426,12 @@ _PRIMITIVE_READS: Final[dict[str, Read]] = {
 
 def _look_null(value: Any, cursor: _Cursor) -> None:
     if value is not None:
-        raise Mismatch("null is null in JSON")
+        raise Mismatch("must be null")
 
 
 def _look_boolean(value: Any, cursor: _Cursor) -> None:
     if not isinstance(value, bool):
-        raise Mismatch("a boolean is true or false in JSON")
+        raise Mismatch("must be true or false")
 
 
 def _look_integer(bits: int) -> Look:
@@ -424,28 +439,28 @@ def _look_integer(bits: int) -> Look:
 
     def look(value: Any, cursor: _Cursor) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not -bound <= value < bound:
-            raise Mismatch(f"an integer of {bits} bits is a number in JSON")
+            raise Mismatch(f"must be an integer of {bits} bits")
 
     return look
 
 
 def _look_float(value: Any, cursor: _Cursor) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise Mismatch("a float is a number in JSON")
+        raise Mismatch("must be a number")
 
 
 def _look_string(value: Any, cursor: _Cursor) -> None:
     if not isinstance(value, str):
-        raise Mismatch("a string is a string in JSON")
+        raise Mismatch("must be a string")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Mismatch("a string has half a character of two") from None
+        raise Mismatch("must not contain an unpaired surrogate") from None
 
 
 def _look_bytes(value: Any, cursor: _Cursor) -> None:
     if not isinstance(value, str) or (value and max(value) > "\xff"):
-        raise Mismatch("bytes are a string in JSON with characters up to U+00FF")
+        raise Mismatch("must be a string of characters up to U+00FF")
 
 
 _PRIMITIVE_LOOKS: Final[dict[str, Look]] = {

@@ -46,7 +46,7 @@ class _Resolution:
             return
         if isinstance(reader, list):
             if not any(self._fits(branch, writer, path) for branch in reader):
-                raise Incompatible(f"{path or 'the value'}: no branch of the union reads {name_of(writer)}")
+                raise Incompatible(f"{path or 'the value'}: no branch of the union can read {name_of(writer)}")
             return
         read, written = _kind(reader), _kind(writer)
         if read != written and not (read in RECORDS and written in RECORDS):
@@ -87,13 +87,13 @@ class _Resolution:
             if found is not None:
                 self.check(field["type"], found["type"], where)
             elif "default" not in field:
-                raise Incompatible(f"{where}: the field has no default, and is missing on the other side")
+                raise Incompatible(f"{where}: the field has no default and is missing in the other revision")
 
     def _enums(self, reader: Any, writer: Any, path: str) -> None:
         _same_name(reader, writer, path)
         missing = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
         if missing and "default" not in reader:
-            raise Incompatible(f"{path or 'the value'}: the enum has no symbol {missing[0]}, and no default")
+            raise Incompatible(f"{path or 'the value'}: the enum has neither the symbol {missing[0]} nor a default")
 
     def _fixed(self, reader: Any, writer: Any, path: str) -> None:
         _same_name(reader, writer, path)

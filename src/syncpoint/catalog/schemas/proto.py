@@ -55,7 +55,7 @@ class ProtoDefinition:
             raise BadDefinition(str(error)) from None
         self.root = root.removeprefix(".") or self._only_root()
         if self.root not in self.messages:
-            raise BadDefinition(f"it has no message {self.root}")
+            raise BadDefinition(f"it does not define the root message {self.root}")
         self.message: Any = message_factory.GetMessageClass(self.pool.FindMessageTypeByName(self.root))
 
     def _only_root(self) -> str:
@@ -63,9 +63,7 @@ class ProtoDefinition:
             raise BadDefinition("import statements are not supported")
         (file,) = self.files.file
         if len(file.message_type) != 1:
-            raise BadDefinition(
-                f"there must be exactly one message at the top level, and there are {len(file.message_type)}"
-            )
+            raise BadDefinition(f"there must be exactly one top-level message, not {len(file.message_type)}")
         name = file.message_type[0].name
         return f"{file.package}.{name}" if file.package else name
 
@@ -104,7 +102,7 @@ class ProtoChecker:
         try:
             message = self._definition.message.FromString(data)
         except DecodeError:
-            raise Mismatch("it cannot be parsed") from None
+            raise Mismatch(f"the data is not a message {self._definition.root}") from None
         self._check(message)
 
     def check_json(self, data: bytes) -> None:
@@ -113,7 +111,7 @@ class ProtoChecker:
         try:
             text = data.decode()
             if not isinstance(json.loads(text), dict):  # protobuf takes an empty list for an empty message
-                raise Mismatch("it is not an object in JSON")
+                raise Mismatch("must be a JSON object")
             json_format.Parse(text, message, descriptor_pool=self._definition.pool, max_recursion_depth=NESTING_MAX)
         except Mismatch:
             raise
@@ -123,12 +121,12 @@ class ProtoChecker:
 
     def _check(self, message: Any) -> None:
         if not message.IsInitialized():
-            raise Mismatch("a required field is missing")
+            raise Mismatch(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
         try:
             size = message.ByteSize()
             message.DiscardUnknownFields()
             if message.ByteSize() != size:
-                raise Mismatch("it has fields that the schema does not have")
+                raise Mismatch("it has fields that the schema does not define")
         except EncodeError as error:
             raise Mismatch(str(error)) from None
 
@@ -136,7 +134,7 @@ class ProtoChecker:
 def check_compatible(new: ProtoDefinition, old: ProtoDefinition) -> None:
     """Raise `Incompatible` unless only fields that are not required were added or removed."""
     if new.root != old.root:
-        raise Incompatible(f"the root message was {old.root} and is {new.root}")
+        raise Incompatible(f"the root message must stay {old.root}, not {new.root}")
     todo, seen = [new.root], {new.root}
     while todo:
         name = todo.pop()

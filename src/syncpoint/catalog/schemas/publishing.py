@@ -18,7 +18,12 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from syncpoint.base.model import varint
-from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, not_a
+from syncpoint.base.model.errors import (
+    InvalidArgument,
+    NotFound,
+    SyncpointError,
+    not_a,
+)
 from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.base.model.names import project_of
 from syncpoint.base.runtime.child_processes import Apart, at_once
@@ -42,8 +47,10 @@ ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
 OWN_ATTRIBUTES_ADDED: Final = 15
-"""By which the service itself says of a message where it comes from: of a dead letter, see `subscribe.dead_letter`, of
+"""With which the service itself states where a message comes from: of a dead letter, see `subscribe.dead_letter`, of
 one that was published again, made by a rule or forwarded, and under which id it was scheduled."""
+TOO_LARGE_TO_READ: Final = "the data takes too much memory once it is decoded"
+PROBLEM_CHARS_MAX: Final = 500  # of a reason; protobuf quotes what it was given
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
 
@@ -120,7 +127,12 @@ class SchemaGate:
             for revision in schema.within(bounds)
         ]
         if not choices:
-            raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
+            raise NotFound(
+                schema.name,
+                f"The schema has no revision in the topic's range (resource={schema.name}). Change first_revision_id"
+                " and"
+                " last_revision_id in the topic's schema_settings.",
+            )
         return choices
 
 
@@ -156,17 +168,28 @@ def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> byt
             raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
         if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
             raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
-        marks = None
+        marks: bytes | None = None
+        newest = ""
         for validator, marks_of in tried:
             left -= len(message.data)
             if left < 0:
-                raise InvalidArgument("messages", "They have too many bytes for the number of revisions to try")
-            if _fits(validator, message.data, encoding):
+                raise InvalidArgument(
+                    "messages",
+                    "too large to be checked against every schema revision that the topic allows. Publish fewer"
+                    " messages"
+                    " per request.",
+                )
+            if not (problem := _problem(validator, message.data, encoding)):
                 marks = marks_of
                 break
+            newest = newest or problem
         if marks is None:
-            # With one text, as the real service has it: what is wrong differs from revision to revision.
-            error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
+            # The first sentence is that of the real service; what is wrong differs from revision to revision.
+            error = InvalidArgument(
+                "",
+                "Invalid data in message: Message failed schema validation."
+                f" messages[{index}] does not match the newest schema revision that the topic allows: {newest}.",
+            )
             error.field = f"messages[{index}].data"
             raise error
         body = message.SerializeToString() + marks
@@ -190,15 +213,18 @@ def check_fits(value: bytes, data: bytes, encoding: int) -> None:
     try:
         validator_of(value).check(data, Encoding(encoding))
     except MemoryError:
-        raise Mismatch("it is too large when it is read") from None
+        raise Mismatch(TOO_LARGE_TO_READ) from None
 
 
-def _fits(validator: Validator, data: bytes, encoding: int) -> bool:
+def _problem(validator: Validator, data: bytes, encoding: int) -> str:
+    """Why a message does not match a revision; "" if it does."""
     try:
         validator.check(data, Encoding(encoding))
-    except (Mismatch, MemoryError):
-        return False
-    return True
+    except Mismatch as error:
+        return str(error)[:PROBLEM_CHARS_MAX].rstrip(".") or "no reason is known"
+    except MemoryError:
+        return TOO_LARGE_TO_READ
+    return ""
 
 
 def _marks(name: str, revision: str, encoding: Encoding) -> bytes:

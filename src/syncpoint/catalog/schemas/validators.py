@@ -53,7 +53,7 @@ class Validator:
             elif schema.HasField("compiled_proto_schema"):
                 given = schema.compiled_proto_schema
                 if not given.root_message:
-                    raise BadDefinition("the root message is not named")
+                    raise BadDefinition("compiled_proto_schema.root_message must be set")
                 self._proto = proto.ProtoDefinition(given.compiled_bytes, given.root_message)
                 self._checker = proto.ProtoChecker(self._proto)
             else:
@@ -77,7 +77,7 @@ class Validator:
             elif self._proto is not None and older._proto is not None:
                 proto.check_compatible(self._proto, older._proto)
             else:
-                raise Incompatible("the type of a schema does not change")
+                raise Incompatible("the type of a schema cannot be changed")
         except Incompatible as error:
             raise InvalidArgument(
                 "", f"Invalid schema: the definition is not compatible with the previous revision: {error}."
@@ -85,21 +85,21 @@ class Validator:
 
 
 def check_shape(schema: pubsub.Schema) -> None:
-    """What can be said of a Schema in a request without reading its definition. Raises `InvalidArgument`."""
+    """Check a Schema in a request without reading its definition. Raises `InvalidArgument`."""
     if schema.type not in (pubsub.Schema.AVRO, pubsub.Schema.PROTOCOL_BUFFER):
-        raise InvalidArgument("", "Invalid schema type provided.")
+        raise InvalidArgument("", "Invalid schema type provided. Use AVRO or PROTOCOL_BUFFER.")
     size = len(schema.definition.encode())
     if schema.HasField("compiled_proto_schema"):
         if schema.type != pubsub.Schema.PROTOCOL_BUFFER:
             raise InvalidArgument("", "Invalid schema: compiled_proto_schema needs the type PROTOCOL_BUFFER.")
         if schema.definition:
-            raise InvalidArgument("", "Invalid schema: either definition or compiled_proto_schema can be given.")
+            raise InvalidArgument("", "Invalid schema: at most one of definition and compiled_proto_schema may be set.")
         size = len(schema.compiled_proto_schema.compiled_bytes)
     if not size:
         raise InvalidArgument("", "Invalid schema definition: it is empty.")
     if size > DEFINITION_BYTES_MAX:
         raise InvalidArgument(
-            "", f"Invalid schema definition: it has {size} bytes, at most {DEFINITION_BYTES_MAX} are allowed."
+            "", f"Invalid schema definition: it has {size} bytes; the maximum is {DEFINITION_BYTES_MAX}."
         )
 
 
@@ -118,4 +118,4 @@ def encoding_of(value: Any) -> Encoding:
     try:
         return Encoding(value)
     except ValueError:
-        raise InvalidArgument("", "Invalid schema encoding provided.") from None
+        raise InvalidArgument("", "Invalid schema encoding provided. Use JSON or BINARY.") from None

@@ -16,8 +16,8 @@ _OF_THREAD = local()  # a compressor costs more to make than to use, and works f
 
 
 def compressed(data: bytes, kind: pubsub.Compression) -> bytes:
-    """The data, compressed or decompressed as `kind` says. Raises `TransformError` for what is not compressed data, and
-    for what would be larger than a message may be: no more than that is ever decompressed.
+    """The data, compressed or decompressed according to `kind`. Raises `TransformError` for what is not compressed
+    data, and for what would be larger than a message may be: no more than that is ever decompressed.
     """
     zstd = kind.compression_algorithm == pubsub.Compression.ZSTD
     if kind.compression_mode == pubsub.Compression.COMPRESS:
@@ -25,11 +25,11 @@ def compressed(data: bytes, kind: pubsub.Compression) -> bytes:
     try:
         found, rest = _from_zstd(data) if zstd else _from_zlib(data)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise TransformError(f"the data is not compressed as it should be: {error}") from None
+        raise TransformError(f"the data cannot be decompressed: {error}") from None
     if len(found) > MESSAGE_BYTES_MAX:
-        raise TransformError("decompressed, the data is larger than a message may be")
+        raise TransformError(f"the decompressed data is larger than {MESSAGE_BYTES_MAX} bytes")
     if rest:
-        raise TransformError("there is more behind the compressed data, or it ends early")
+        raise TransformError("the compressed data ends early or is followed by other bytes")
     return found
 
 
@@ -47,7 +47,7 @@ def _from_zlib(data: bytes) -> tuple[bytes, bool]:
 
 
 def _from_zstd(data: bytes) -> tuple[bytes, bool]:
-    # Only the reader is bounded, and only the object says where the data ends: the first measures for the second.
+    # Only the reader is bounded, and only the object knows where the data ends: the first measures for the second.
     with zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).stream_reader(data) as reader:
         size = 0
         while piece := reader.read(1 << 20):

@@ -25,7 +25,7 @@ async def check_transforms(name: str, transforms: Sequence[pubsub.MessageTransfo
     now.
     """
     if len(transforms) > TRANSFORMS_MAX:
-        raise InvalidArgument("message_transforms", f"at most {TRANSFORMS_MAX} transforms")
+        raise InvalidArgument("message_transforms", f"must not have more than {TRANSFORMS_MAX} transforms")
     names: set[str] = set()
     project = "/".join(name.split("/")[:2])
     for index, transform in enumerate(transforms):
@@ -34,7 +34,9 @@ async def check_transforms(name: str, transforms: Sequence[pubsub.MessageTransfo
             case "javascript_udf":
                 function = transform.javascript_udf
                 if function.function_name in names:
-                    raise InvalidArgument(f"{place}.javascript_udf.function_name", "two transforms have this name")
+                    raise InvalidArgument(
+                        f"{place}.javascript_udf.function_name", "must be unique among the transforms"
+                    )
                 names.add(function.function_name)
                 await _check_function(project, function, transformer, f"{place}.javascript_udf")
             case "compression":
@@ -53,15 +55,15 @@ async def _check_function(project: str, function: pubsub.JavaScriptUDF, transfor
     if not _NAME.fullmatch(function.function_name):
         raise InvalidArgument(f"{place}.function_name", "must be the name of a JavaScript function")
     if not function.code or "\0" in function.code:
-        raise InvalidArgument(f"{place}.code", "must be JavaScript code")
+        raise InvalidArgument(f"{place}.code", "must be set to JavaScript code without NUL characters")
     if len(function.code.encode()) > CODE_BYTES_MAX:
-        raise InvalidArgument(f"{place}.code", f"at most {CODE_BYTES_MAX} bytes")
+        raise InvalidArgument(f"{place}.code", f"must not be longer than {CODE_BYTES_MAX} bytes")
     try:
         await transformer.sandbox.check(project, Function(function.function_name, function.code))
     except TransformError as error:
         raise InvalidArgument(f"{place}.code", str(error)) from None
     except SandboxUnavailable as error:
-        raise Unavailable(f"The code cannot be checked now: {error}") from None
+        raise Unavailable(f"The code cannot be checked now: {error}. Try again.") from None
 
 
 def _check_inference(project: str, kind: pubsub.AIInference, transformer: Transformer, place: str) -> None:
@@ -77,13 +79,13 @@ def _check_inference(project: str, kind: pubsub.AIInference, transformer: Transf
         raise InvalidArgument(f"{place}.service_account_email", "must be the address of a service account")
     if not transformer.models.may_use(project, kind.endpoint):
         raise PermissionDenied(
-            f"{project} may not use {kind.endpoint}. The operator can name it for the project: `models` in the file of"
-            " --auth."
+            f"{project} may not use {kind.endpoint}. Ask the operator to list the project under `models` in the --auth"
+            " file."
         )
     if not transformer.models.knows(kind.endpoint):
         raise FailedPrecondition(f"No address is configured for {kind.endpoint}. The operator can add one.")
     if transformer.models.leads_back(kind.endpoint):
         raise FailedPrecondition(
-            f"The address that the operator configured for {kind.endpoint} is an endpoint of this deployment itself,"
-            " where nothing may be sent."
+            f"The address configured for {kind.endpoint} leads back to this deployment, which is not allowed. Ask the"
+            " operator to correct it."
         )

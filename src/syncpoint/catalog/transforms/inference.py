@@ -1,12 +1,12 @@
 """Asking a model about what a message holds, over HTTP.
 
-Place: the operator says which address stands for which endpoint name; a caller names an endpoint, never an address.
+Place: the operator configures the address of each endpoint name; a caller names an endpoint, never an address.
 Promise: the message's data, a JSON object, is sent with the transform's parameters beside its fields (a field of the
 message counts before a parameter of its name). What comes back is a JSON object `{"model_input": what was sent,
 "model_output": the answer}`, the new data. Any other outcome than an answer of status 200 in time is an error; nothing
-is repeated here, since whoever sends or receives the message does. A transform that names a service account has its
-requests carry a token of it, for the model's address, for as long as whoever set the transform may act as it. Projects
-take turns at an endpoint, see `project_turns`.
+is repeated here, since the sender or receiver of the message does. A transform that names a service account has its
+requests carry a token of it, for the model's address, for as long as the caller who set the transform may act as it.
+Projects take turns at an endpoint, see `project_turns`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def check_model(endpoint: str, url: str) -> None:
     """Raises `ValueError` with what is wrong with an endpoint name or its address."""
     if not ENDPOINT.fullmatch(endpoint):
         raise ValueError(
-            f"{endpoint} is no endpoint: projects/PROJECT/locations/LOCATION/endpoints/ENDPOINT"
+            f"{endpoint} must be projects/PROJECT/locations/LOCATION/endpoints/ENDPOINT"
             " or projects/PROJECT/locations/LOCATION/publishers/PUBLISHER/models/MODEL"
         )
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url} is no address: it must begin with https:// or http://")
+        raise ValueError(f"{url} must begin with https:// or http://")
 
 
 class Ask(Protocol):
@@ -89,7 +89,9 @@ class Models:
     ) -> bytes:
         """The new data. `project`: whose turn it is; `of`: whose transform it is. Raises `TransformError`."""
         if not self.may_use(project, kind.endpoint):
-            raise TransformError(f"{project} may not use {kind.endpoint}: the operator names it for the project")
+            raise TransformError(
+                f"{project} may not use {kind.endpoint}; the operator can list it under `models` in the --auth file"
+            )
         if kind.service_account_email and of is not None and (refusal := self.acting_refusal(of)):
             raise TransformError(refusal)
         url = self._urls.get(kind.endpoint)
@@ -115,7 +117,7 @@ class Models:
             answer = json.loads(body)
             return json.dumps({"model_input": request, "model_output": answer}, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise TransformError("the data, or the answer, has text that is not Unicode") from None
+            raise TransformError("the data or the answer has text that is not valid Unicode") from None
         except (ValueError, RecursionError):
             raise TransformError(f"{kind.endpoint} did not answer with JSON") from None
 

@@ -43,7 +43,7 @@ class Transformer:
 
     @classmethod
     def of(cls, models: Mapping[str, str], connect: AsyncNetworkBackend | None = None) -> Transformer:
-        """`models`: for each endpoint name where it is, as the operator says. `connect`: see `ModelClient`."""
+        """`models`: for each endpoint name its URL, as the operator configured it. `connect`: see `ModelClient`."""
         return cls(Sandbox(), Models(models, ModelClient(connect)))
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Transformer:
                 texts.append(_as_json(message))
                 places.append(place)
             except UnicodeDecodeError:
-                outcomes[place] = TransformError("the data is not UTF-8, which a function needs")
+                outcomes[place] = TransformError("the data is not valid UTF-8, which a function needs")
         try:
             function = Function(kind.function_name, kind.code)
             results: Sequence[Result] = await self.sandbox.run(project, function, texts)
@@ -134,7 +134,7 @@ class _Pieces:
         self._size = 0
 
     async def after(self, size: int) -> None:
-        """Make room for a message of so many bytes."""
+        """Make room for a message of this size."""
         self._size += size + MESSAGE_COST_BYTES
         if self._size > TURN_BYTES:
             self._size = 0
@@ -150,10 +150,10 @@ class _Room:
     def take(self, size: int) -> None:
         """Raises `TransformError` for what is too large, `NotTried` where others have taken the room."""
         if size > MESSAGE_BYTES_MAX:
-            raise TransformError("it would be larger than a message may be")
+            raise TransformError(f"the result is larger than {MESSAGE_BYTES_MAX} bytes")
         self.left -= size
         if self.left < 0:
-            raise NotTried(f"the messages that came with it have become {RESULTS_BYTES_MAX >> 20} MiB")
+            raise NotTried(f"the results of its batch exceed {RESULTS_BYTES_MAX >> 20} MiB")
 
 
 async def _data(message: pubsub.PubsubMessage, change: Callable[[bytes], Awaitable[bytes]], room: _Room) -> Outcome:
@@ -198,9 +198,9 @@ def _changed(message: pubsub.PubsubMessage, result: str) -> Outcome:
         changed.attributes.update(found["attributes"])
         keep(COUNTS, message.attributes, changed.attributes)
     except (UnicodeEncodeError, ValueError):
-        return TransformError("it returned text that is not Unicode")
+        return TransformError("it returned text that is not valid Unicode")
     if len(changed.data) > MESSAGE_BYTES_MAX:
-        return TransformError("it returned a message that is larger than one may be")
+        return TransformError(f"it returned a message larger than {MESSAGE_BYTES_MAX} bytes")
     return changed
 
 

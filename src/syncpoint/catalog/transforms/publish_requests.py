@@ -11,7 +11,11 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from syncpoint.base.model.errors import InvalidArgument, Unavailable, not_a
+from syncpoint.base.model.errors import (
+    InvalidArgument,
+    Unavailable,
+    not_a,
+)
 from syncpoint.base.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
@@ -65,10 +69,14 @@ class PublishTransforms:
         try:
             outcomes = await self.transformer.transformed(topic, parsed.messages)
         except SandboxUnavailable as error:
-            raise Unavailable(f"Messages cannot be transformed now: {error}") from None
+            raise Unavailable(
+                f"Messages cannot be transformed now: {str(error).rstrip('.')}. Nothing was stored. Try again."
+            ) from None
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, TryLater):
-                raise Unavailable(f"Messages cannot be transformed now: {outcome}")
+                raise Unavailable(
+                    f"Messages cannot be transformed now: {str(outcome).rstrip('.')}. Nothing was stored. Try again."
+                )
             if isinstance(outcome, TransformError):
                 raise InvalidArgument(f"messages[{index}]", f"Message transform failed: {outcome}")
         dropped = tuple(self._new_id() if outcome is None else "" for outcome in outcomes)

@@ -1,7 +1,7 @@
 """Responses with messages on their way to a subscriber, where the subscription has transforms.
 
-Place: the last station before the transport, behind whatever opens sealed data. The subscriber gets what is left of a
-response; whoever calls acknowledges what was dropped and gives back what failed.
+Place: the last station before the transport, after sealed data is opened. The subscriber gets what is left of a
+response; the caller acknowledges what was dropped and gives back what failed.
 Promise: a message that cannot be transformed is as one that its subscriber refused: it is delivered again, after the
 back-off of the subscription, and goes to its dead letter topic in the end. One that was not tried, because of those
 that came with it or because nothing can be run now, is given back as if it had never been lent. No response becomes
@@ -34,7 +34,7 @@ Response = pubsub.PullResponse | pubsub.StreamingPullResponse
 
 class TransformedResponse(NamedTuple):
     """`responses`: what is left, at least one. `dropped`, `failed`, `untried`: ack ids. Ids of messages whose key
-    waits for one that failed are in none of them: whoever lent them takes them back with that one.
+    waits for one that failed are in none of them: the forwarder that lent them takes them back with that one.
     """
 
     responses: tuple[bytes, ...]
@@ -44,7 +44,8 @@ class TransformedResponse(NamedTuple):
     messages: int = 0  # as many as there were before
 
     def turn(self) -> bytes:
-        """What is to be said about the messages that are not in it, to whoever waits for that before lending more."""
+        """What to report about the messages that are not in it, to a forwarder that waits for it before lending
+        more."""
         turn = internal.TurnRequest(done=True, dropped=self.dropped, failed=self.failed, untried=self.untried)
         encoded: bytes = turn.SerializeToString()
         return encoded
@@ -83,7 +84,7 @@ async def transformed_response(
     dropped: list[str] = []
     failed: list[str] = []
     untried: list[str] = []
-    waiting: set[str] = set()  # keys of which a message comes again: those behind it must not overtake it
+    waiting: set[str] = set()  # keys of which a message comes again: later ones must not overtake it
     parts = _ResponseParts(kind)
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):

@@ -160,7 +160,7 @@ class _Runner:
             await _receive(process, START_S)
         except (OSError, EOFError, TimeoutError) as error:
             self._kill()
-            raise SandboxUnavailable(f"a process for functions does not start: {error}") from error
+            raise SandboxUnavailable(f"the process that runs functions did not start: {error}") from error
         return process
 
     async def _ran_too_long(self) -> bool:
@@ -182,8 +182,8 @@ class _Runner:
 
 def _not_tried(left: int) -> NotTried:
     if left < 0:
-        return NotTried(f"the function returned more than {RESULTS_MAX >> 20} MiB for the messages that came with it")
-    return TryLater(f"the function needed more than {RUN_S:g} s for the messages that came with it")
+        return NotTried(f"the function returned more than {RESULTS_MAX >> 20} MiB for its batch of messages")
+    return TryLater(f"the function needed more than {RUN_S:g} s for its batch of messages")
 
 
 def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:

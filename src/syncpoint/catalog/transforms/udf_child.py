@@ -1,9 +1,9 @@
 """The program of a process that runs JavaScript functions, and does nothing else. It is run by its path, isolated:
 nothing of the project is imported.
 
-Frames, both ways: one byte for the kind, a length (4 bytes, little endian), so much UTF-8. What comes in, in order:
-`L` the name of a project, a zero byte, a function's name, a zero byte and its code: from now on this function is meant,
-in an engine that no other project's messages have been in; `R` a JSON list [message, metadata]: run it. Each is
+Frames, both ways: one byte for the kind, a length (4 bytes, little endian), UTF-8 of that length. What comes in, in
+order: `L` the name of a project, a zero byte, a function's name, a zero byte and its code: from now on this function is
+meant, in an engine that no other project's messages have been in; `R` a JSON list [message, metadata]: run it. Each is
 answered by one frame: `V` with the JSON that the function returned, `N` for null, `E` with an error. Once it has
 started, and when a function is loaded, that is `V` with nothing.
 
@@ -106,7 +106,7 @@ def answer(functions: OrderedDict[str, LoadedFunction], meant: str, kind: bytes,
         found = function.run(function.call, text)
         return meant, found[:1].encode(), found[1:]
     except (quickjs.JSException, quickjs.StackOverflow, MemoryError) as error:
-        functions.pop(meant, None)  # whatever it has left behind
+        functions.pop(meant, None)  # whatever it has left there
         return meant, b"E", reason(error)
 
 

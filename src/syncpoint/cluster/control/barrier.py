@@ -72,7 +72,7 @@ class Barrier:
 
     async def _asked(self, chain: int, path: str, request: bytes) -> bytes:
         """The answer of a chain's owner."""
-        end, reason = self._now() + self._deadline_s, "nobody owns it"
+        end, reason = self._now() + self._deadline_s, "it has no owner"
         while (left_s := end - self._now()) > 0:
             owner = self._view.owner(chain)
             if owner is not None:
@@ -81,7 +81,7 @@ class Barrier:
                 except SyncpointError as error:
                     reason = str(error)
             await asyncio.sleep(min(_PAUSE_S, max(0.0, end - self._now())))
-        raise Unavailable(f"Chain {chain} has not answered in time ({reason}). Try again.")
+        raise Unavailable(f"Chain {chain} did not answer in time ({reason}). Try again.")
 
     async def drained(self, record: Subscription, revision: int) -> set[int]:
         """Stopped lanes of a subscription, as the catalog is at `revision`, of which no chain of the topic keeps
@@ -111,7 +111,7 @@ class Barrier:
         self, chain: int, topic: int, revision: int, *, assignment: int = 0, subscription: int = 0
     ) -> internal.ConfirmResponse:
         end = self._now() + self._deadline_s
-        reason = "nobody owns it"
+        reason = "it has no owner"
         asked = internal.ConfirmRequest(
             chain=chain, topic=topic, revision=revision, assignment=assignment, subscription=subscription
         )
@@ -125,11 +125,11 @@ class Barrier:
                     found = None if answer is None else internal.ConfirmResponse.FromString(answer)
                     if found is not None and found.revision >= revision:
                         return found
-                    reason = "its owner changes"
+                    reason = "its owner is changing"
                 except SyncpointError as error:
                     reason = str(error)
             await asyncio.sleep(min(_PAUSE_S, max(0.0, end - self._now())))
-        raise Unavailable(f"Chain {chain} has not confirmed the change in time ({reason}). Try again.")
+        raise Unavailable(f"Chain {chain} did not confirm the change in time ({reason}). Try again.")
 
     async def _while_owner(self, chain: int, owner: ChainOwner, call: Any) -> bytes | None:
         """The answer of a call; None when the chain has another owner before it comes."""

@@ -21,7 +21,7 @@ def planner(view: ClusterView, me: Member, classes: Mapping[str, DurabilityClass
     def plan(klass: str, known: Sequence[ChainRecord]) -> ChainPlan:
         kind = classes.get(klass)
         if kind is None:
-            raise InvalidArgument("class", f"there is no durability class {klass!r}")
+            raise InvalidArgument("class", f"unknown durability class {klass!r}")
         placed = place(
             candidates(view),
             kind.wanted,
@@ -38,7 +38,7 @@ def refuse_what_has_no_place(view: ClusterView, made: DurabilityClass) -> None:
     """Raises `FailedPrecondition` unless every publish forwarder could have a chain of a class as it asks."""
     forwarders = view.with_role(PUBLISH)
     if not forwarders:
-        raise FailedPrecondition("no publish forwarder is there that could make chains of it: start one first")
+        raise FailedPrecondition("No publish forwarder is running that could create its chains. Start one first.")
     known = [seen.value for seen in view.chains.items.values()]
     for member in forwarders:
         try:
@@ -48,8 +48,9 @@ def refuse_what_has_no_place(view: ClusterView, made: DurabilityClass) -> None:
             lacking = error.message
         if lacking:
             raise FailedPrecondition(
-                f"there are not the disks for a chain of {member.name}: {lacking}. Ask for fewer clusters, disks or"
-                " racks, or start more storage processes first"
+                f"There are not enough disks for a chain of {member.name}: {lacking}. Use fewer clusters, disks or"
+                " racks,"
+                " or start more storage processes first."
             )
 
 

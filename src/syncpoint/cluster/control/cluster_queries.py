@@ -80,7 +80,7 @@ class ClusterQueries:
             why = {
                 chain: f"{owners[chain].member} does not report ({failed[owners[chain].address]})"
                 if chain in owners and owners[chain].address in failed
-                else "nobody has it open now"
+                else "no process has it open now"
                 for chain in wanted - found.keys()
             }
             if self._now() >= end:
@@ -140,9 +140,11 @@ class ClusterQueries:
         for number in sorted(int(key) for key in self._view.chains.items):
             if number not in found:
                 owner = owners.get(number)
-                said = "nobody has it open now" if owner is None else why.get(owner.address, "it is not open there")
+                said = "no process has it open now" if owner is None else why.get(owner.address, "it is not open there")
                 unknown.append(f"chain {number}: {said if owner is None else f'{owner.member}: {said}'}")
-        unknown += [f"{members[address]} does not say what it has lent ({said})" for address, said in silent.items()]
+        unknown += [
+            f"{members[address]} does not report its outstanding messages ({said})" for address, said in silent.items()
+        ]
         return ForeseenRisks(
             [found[number] for number in sorted(found)],
             {members[address]: internal.LentResponse.FromString(one).lent for address, one in lent.items()},
@@ -152,7 +154,7 @@ class ClusterQueries:
     async def _ask_owner(self, chain: int, path: str, request: bytes) -> bytes:
         owner = self._view.owner(chain)
         if owner is None:
-            raise Unavailable("nobody has it open now")
+            raise Unavailable("no process has it open now")
         return await self._peers.call(owner.address, path, request, timeout_s=OWNER_S)
 
     async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:
@@ -175,7 +177,9 @@ class ClusterQueries:
         answers, again = await self._of_every_chain(request.topic, path, request, chains_of)
         cancelled = any(one.cancelled for one in answers)
         if again and not cancelled and any(one.here for one in answers):
-            raise Unavailable("The message waits no more; whether it was cancelled or published is not known.")
+            raise Unavailable(
+                "The message is no longer scheduled; it is not known whether it was cancelled or published."
+            )
         return cancelled
 
     async def _of_every_chain(
@@ -187,7 +191,7 @@ class ClusterQueries:
         try:
             wanted = set(await registered_chains(self._view.store, topic))
         except StoreError as error:
-            raise Unavailable(f"The metadata do not say which chains have the topic: {error}. Try again.") from None
+            raise Unavailable(f"It is not known which chains have the topic: {error}. Try again.") from None
         end = self._now() + self._deadline_s
         found: dict[int, Answer] = {}
         again = False
@@ -202,7 +206,9 @@ class ClusterQueries:
             again = again or bool(failed)
             if self._now() >= end:
                 chain = min(wanted - found.keys())
-                why = failed.get(owners[chain].address, "not open there") if chain in owners else "nobody has it"
+                why = (
+                    failed.get(owners[chain].address, "not open there") if chain in owners else "no process has it open"
+                )
                 raise Unavailable(
                     f"Chain {chain} may have messages of the topic and does not answer ({why}). Try again."
                 )

@@ -53,7 +53,7 @@ class DiskSight:
         record = self._view.chain(chain)
         me = self._me
         if record is None or self._view.draining(me) or not await self._reach.could_serve(record):
-            raise FailedPrecondition(f"{me.name} cannot reach enough disks of chain {chain}, or takes nothing new.")
+            raise FailedPrecondition(f"{me.name} cannot reach enough disks of chain {chain}, or accepts nothing new.")
 
     async def watch(self) -> None:
         """Look after the disks of the chains that are open here, or should be."""

@@ -46,7 +46,7 @@ class DuePublishes:
         chain = pick_chain(topic, key, assignment.chains)
         owner = self._view.owner(chain)
         if owner is None:
-            raise Unavailable(f"Nobody owns chain {chain}, which takes the key, now.")
+            raise Unavailable(f"Chain {chain}, which takes the key, has no owner now.")
         self._batches += 1
         batch = PublishBatch(
             chain, assignment.epoch, True, self._sender, self._batches, False, request, topic,

@@ -48,10 +48,12 @@ class DurabilityClass:
     def check(self) -> None:
         """Raises `InvalidArgument` naming the field."""
         if not _NAME.fullmatch(self.name):
-            raise InvalidArgument("name", f"{self.name!r} is not a letter and up to 62 letters, digits, '-', '_', '.'")
+            raise InvalidArgument(
+                "name", f"{self.name!r} must be a letter and up to 62 letters, digits, '-', '_' and '.'"
+            )
         for field, count in (("clusters", self.clusters), ("disks", self.disks)):
             if count < 1 or count % 2 == 0:
-                raise InvalidArgument(field, f"must be odd, so that a majority decides; not {count}")
+                raise InvalidArgument(field, f"must be odd, so that a majority can decide, not {count}")
         for field, given, known in (
             ("within", self.within, (MAJORITY, ALL)),
             ("over", self.over, (MAJORITY, ALL)),
@@ -59,9 +61,9 @@ class DurabilityClass:
             ("durability", self.durability, tuple(one.value for one in Durability)),
         ):
             if given not in known:
-                raise InvalidArgument(field, f"must be one of {', '.join(known)}; not {given!r}")
+                raise InvalidArgument(field, f"must be one of {', '.join(known)}, not {given!r}")
         if self.racks_min < 1:
-            raise InvalidArgument("racks_min", f"must be 1 or more; not {self.racks_min}")
+            raise InvalidArgument("racks_min", f"must be 1 or more, not {self.racks_min}")
 
 
 class DurabilityClasses(Mapping[str, DurabilityClass]):
@@ -107,7 +109,7 @@ class DurabilityClasses(Mapping[str, DurabilityClass]):
         content[CLASSES][made.name] = asdict(made)
         put = Put(SETTINGS, json.dumps(content, sort_keys=True).encode())
         if not (await self._store.txn([unchanged(SETTINGS, known.revision)], [put])).ok:
-            raise Aborted("somebody else changes the cluster's settings now; try again")
+            raise Aborted("Another caller is changing the cluster's settings. Try again.")
         await self.refresh()
 
     def refuse_known(self, name: str) -> None:

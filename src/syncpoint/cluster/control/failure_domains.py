@@ -98,8 +98,8 @@ class FailureDomains(NamedTuple):
         if found is None:
             known = sorted(one.name for one in self._each() if one.kind is kind)
             field = {DomainKind.PROCESS: "processes"}.get(kind, f"{kind}s")
-            there = f"there are {', '.join(known)}" if known else "there are none here"
-            raise InvalidArgument(field, f"There is no {kind} {name}; {there}.")
+            there = f"use {', '.join(known)}" if known else "there are none here"
+            raise InvalidArgument(field, f"Unknown {kind} {name}; {there}.")
         return found
 
     def _names(self, kind: DomainKind) -> set[str]:

@@ -34,7 +34,7 @@ class HeadCommit:
         try:
             return self._shared.next_incarnation()
         except StoreUnavailable as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
+            raise Unavailable(f"The metadata store does not answer: {error}") from error
 
     async def refresh(self) -> None:
         """Read the head anew, and follow up to there."""
@@ -42,7 +42,9 @@ class HeadCommit:
             async with asyncio.timeout(REFRESH_S):
                 await self._shared.at(await head_revision(self._store))
         except (StoreError, TimeoutError) as error:
-            raise MetadataSilent(f"The metadata does not answer, and what is known here may be old: {error}") from error
+            raise MetadataSilent(
+                f"The metadata store does not answer and the local copy may be stale: {error}"
+            ) from error
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         try:

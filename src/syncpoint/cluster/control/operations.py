@@ -68,11 +68,11 @@ class Operations:
         seen = await self._changes()
         members = self._members()
         if not any(member.covered_by(target) for member in members):
-            raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
+            raise NotFound(target, f"No running process, cluster or region is named {target!r}.")
         drains = await self._targets()
         reason = drain_refusal(await self.constraints(), drains, target, members, self._catalog.topics())
         if reason and target not in drains:
-            raise FailedPrecondition(f"{target} must not be drained: {reason}")
+            raise FailedPrecondition(f"{target} cannot be drained: {reason}")
         value = {"target": target, "comment": comment, "time_ns": self._clock.time_ns()}
         if target not in drains:
             await self._written(seen, Put(DRAINS.key(target), _dump(value)))
@@ -91,7 +91,7 @@ class Operations:
         item = await answered(self._view.store.get(DRAINS.key(target)))
         found = self._drained(target, None if item is None else json.loads(item.value))
         if item is None and not found.members:
-            raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
+            raise NotFound(target, f"No running process, cluster or region is named {target!r}.")
         return found
 
     async def drains(self) -> list[Drained]:
@@ -122,7 +122,7 @@ class Operations:
         rule = replace(rule, created_ns=self._clock.time_ns())
         trial = await self.try_constraint(rule)
         if trial.refusal:
-            raise FailedPrecondition(f"The rule is refused: {trial.refusal}")
+            raise FailedPrecondition(f"The rule cannot be used: {trial.refusal}")
         key = CONSTRAINTS.key(rule.name)
         if await answered(self._view.store.get(key)) is not None:
             raise AlreadyExists(rule.name)
@@ -154,7 +154,7 @@ class Operations:
         drains = await self._targets()
         reason = refusal(Policy(known, drains), Policy(rest, drains), self._members(), self._catalog.topics())
         if reason:
-            raise FailedPrecondition(f"{name} must not go: {reason}")
+            raise FailedPrecondition(f"{name} cannot be deleted: {reason}")
         await self._written(seen, Delete(CONSTRAINTS.key(name)))
 
     # -- shared ------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Operations:
         revision, count = (0, 0) if seen is None else (seen.revision, int(seen.value))
         one_more = Put(OPERATIONS, b"%d" % (count + 1))
         if not (await answered(self._view.store.txn([unchanged(OPERATIONS, revision)], [operation, one_more]))).ok:
-            raise Aborted("Somebody else has changed drains or routing rules at the same time. Try again.")
+            raise Aborted("Another caller changed drains or routing rules at the same time. Try again.")
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

@@ -124,7 +124,7 @@ class ControlPlane:
                 return
             except Conflict:
                 continue
-        raise Aborted("Too many changes at once. Try again.")
+        raise Aborted("Other callers kept changing the catalog while this request ran. Try again.")
 
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
         """Move a subscription to a time or to a snapshot; returns when that is persisted. Raises `Conflict`."""

@@ -69,7 +69,7 @@ class Registration:
                 await flush.written.wait()
         except TimeoutError:
             self._silent = True
-            raise MetadataSilent("The metadata does not answer.") from None
+            raise MetadataSilent("The metadata store does not answer.") from None
         return await asyncio.shield(flush.answer)
 
     async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool] = lambda: True) -> bool:
@@ -147,7 +147,9 @@ class Registration:
             async with asyncio.timeout(_COPY_S):
                 await self._catalog.at(revision)
         except TimeoutError:
-            raise Unavailable(f"The copy of the catalog here does not reach revision {revision}. Try again.") from None
+            raise Unavailable(
+                f"This process's copy of the catalog has not reached revision {revision} yet. Try again."
+            ) from None
 
     async def _write(self, keys: list[str]) -> int:
         for attempt in range(_ATTEMPTS):
@@ -157,7 +159,7 @@ class Registration:
                 return await head_revision(self._store)
             except StoreError as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise MetadataSilent(f"The metadata does not answer: {error}") from error
+                    raise MetadataSilent(f"The metadata store does not answer: {error}") from error
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 

@@ -64,15 +64,17 @@ class AccountsService:
             or not (self._callers is None or self._callers.holds(call, "iam.serviceAccounts.create", SERVER))
         ):
             raise InvalidArgument(
-                "email", f"an account of {project} is called NAME@{names.domain_of(project)}; write that behind the @"
+                "email", f"{email} must have the form NAME@{names.domain_of(project)}, the domain of {project}"
             )
         self._check_free(email)
         if len(request.display_name) > 100:
-            raise InvalidArgument("display_name", "is longer than 100 characters")
+            raise InvalidArgument("display_name", "must not be longer than 100 characters")
         if find_account(self._control.catalog, email) is not None:
             raise AlreadyExists(email)
         if len(accounts_in(self._control.catalog, project)) >= ACCOUNTS_MAX:
-            raise ResourceExhausted(f"{project} has {ACCOUNTS_MAX} service accounts already; delete one first.")
+            raise ResourceExhausted(
+                f"{project} already has {ACCOUNTS_MAX} service accounts, the maximum. Delete one first."
+            )
         made = Account(
             email, project, request.display_name, self._now_s(), (), uid_from(self._control.random.token(32))
         )
@@ -100,10 +102,10 @@ class AccountsService:
         if any(key.id == key_id for key in account.keys):
             raise AlreadyExists(f"{account.email}/keys/{key_id}")
         if len(account.keys) >= KEYS_MAX:
-            raise ResourceExhausted(f"{account.email} has {KEYS_MAX} keys already; delete one first.")
+            raise ResourceExhausted(f"{account.email} already has {KEYS_MAX} keys, the maximum. Delete one first.")
         ttl_s, now_s = request.ttl.ToSeconds(), self._now_s()
         if ttl_s < 0:
-            raise InvalidArgument("ttl", "must not be negative")
+            raise InvalidArgument("ttl", "must not be negative (0 means that the key does not expire)")
         key = Key(key_id, pem, now_s, now_s + ttl_s if ttl_s else 0)
         await self._control.commit([CatalogChange.put(replace(account, keys=(*account.keys, key)).setting())])
         return _key_message(key)
@@ -141,9 +143,7 @@ class AccountsService:
 
     def _check_free(self, email: str) -> None:
         if self._accounts.names.reserved(email):
-            raise InvalidArgument(
-                "email", f"{email} is an address that the server's configuration uses; choose another one"
-            )
+            raise InvalidArgument("email", f"{email} is used in the server's configuration; choose another address")
 
     def _message(self, account: Account) -> accounts.ServiceAccount:
         made = accounts.ServiceAccount(
@@ -169,7 +169,7 @@ class AccountsService:
 def public_key(pem: str) -> tuple[str, str]:
     """A public key in its canonical form, and its id. Raises `InvalidArgument` for anything else."""
     if len(pem) > PEM_CHARS_MAX:
-        raise InvalidArgument("public_key", f"is longer than {PEM_CHARS_MAX} characters")
+        raise InvalidArgument("public_key", f"must not be longer than {PEM_CHARS_MAX} characters")
     key_id, key = key_of_pem(pem)
     return canonical(key.key), key_id
 

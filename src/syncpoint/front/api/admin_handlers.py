@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
+from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted, detached
 from syncpoint.base.model.limits import SNAPSHOTS_PER_TOPIC_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX
 from syncpoint.base.model.names import (
     parse_project,
@@ -139,7 +139,9 @@ class CatalogService:
         topic = self._catalog.topic(request.topic)
         record = self.new_subscription(request, topic)
         if topic is not None and topic.options.queue:
-            raise FailedPrecondition(f"{topic.name} is a queue, which has exactly one subscription.")
+            raise FailedPrecondition(
+                f"{topic.name} is a queue and has exactly one subscription. Receive from it, or use a topic instead."
+            )
         await self._control.create(record)
         return self.subscription_message(record)
 
@@ -157,7 +159,10 @@ class CatalogService:
         if known is not None:
             return known
         if self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
-            raise ResourceExhausted(f"Topic {topic.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions already.")
+            raise ResourceExhausted(
+                f"Topic {topic.name} already has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions, the maximum. Delete one"
+                " first."
+            )
         return replace(record, incarnation=self._control.next_incarnation())
 
     async def get_subscription(self, request: pubsub.GetSubscriptionRequest) -> pubsub.Subscription:
@@ -223,7 +228,10 @@ class CatalogService:
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
-            raise ResourceExhausted(f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already.")
+            raise ResourceExhausted(
+                f"Topic {subscription.topic_name} already has {SNAPSHOTS_PER_TOPIC_MAX} snapshots, the maximum."
+                " Delete one first."
+            )
         record = snapshots.new_snapshot(request, subscription, age_s, self._control.clock.time_ns())
         record = replace(record, incarnation=self._control.next_incarnation())
         await self._control.create(record)
@@ -277,7 +285,7 @@ class CatalogService:
     def _attached(self, name: str) -> Subscription:
         record = self._subscription(name)
         if record.detached:
-            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+            raise detached(name)
         return record
 
     def _touched(self, record: Subscription) -> Subscription:
@@ -305,7 +313,8 @@ class CatalogService:
             # Given up there, a message would come back to this very subscription, for ever.
             raise refused(
                 "dead_letter_policy.dead_letter_topic",
-                f"The dead_letter_topic must not be the topic of the subscription (resource={name}).",
+                f"The dead_letter_topic must not be the subscription's own topic (resource={name}). Name another"
+                " topic.",
             )
 
     def topic_message(self, record: Topic) -> pubsub.Topic:

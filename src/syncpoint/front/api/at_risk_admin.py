@@ -1,4 +1,4 @@
-"""At risk: which acknowledged messages a failure would lose, hold back or have delivered twice, said beforehand.
+"""At risk: which acknowledged messages a failure would lose, hold back or have delivered twice, in advance.
 
 Place: a part of syncpoint.admin.v1, mounted by `server_admin`; every chain judges its own entries
 (`publish.chain_risk`), subscribe forwarders say what they have lent, and this adds it up by topic.
@@ -88,7 +88,7 @@ class AtRiskAdmin:
         found = await self._asking.at_risk(failures)
         unknown = [*found.unknown, *(f"chain {one.chain}: {one.unknown}" for one in found.chains if one.unknown)]
         for one in found.chains:
-            unknown += [f"chain {one.chain}: {disk} was not there when it was opened" for disk in one.unseen]
+            unknown += [f"chain {one.chain}: {disk} was unreachable when the chain was opened" for disk in one.unseen]
         shown = [
             self._failure(number, failure, found, request.ranges_max or RANGES_MAX)
             for number, failure in enumerate(failures)

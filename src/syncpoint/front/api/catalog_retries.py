@@ -39,7 +39,7 @@ def checked_again(
                 if old is not None:
                     raise old from None
                 raise
-        raise Aborted("Too many changes at once. Try again.")
+        raise Aborted("Other callers kept changing the catalog while this request ran. Nothing was changed. Try again.")
 
     return run
 

@@ -122,7 +122,7 @@ class ClusterAdmin(ServerAdmin):
     async def drain(self, request: admin.DrainRequest) -> admin.DrainState:
         """Drain."""
         if not request.target:
-            raise refused("target", "target must name a process, cluster/NAME or region/NAME")
+            raise refused("target", "target must be set: the name of a process, cluster/NAME or region/NAME")
         return _drain_message(await self._operations.drain(request.target, request.comment))
 
     async def get_drain(self, request: admin.GetDrainRequest) -> admin.DrainState:

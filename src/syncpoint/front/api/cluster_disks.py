@@ -1,6 +1,6 @@
 """The disks of a cluster as one list, put together from what storage processes and the owners of chains say.
 
-Place: behind ListDisks of `cluster_admin`. Pure.
+Place: called by ListDisks of `cluster_admin`. Pure.
 Processes of one machine that write its disks themselves have no storage process: the owners report all there is.
 Promise: what nobody reported is UNKNOWN or absent, never OK or 0. A disk's state is the worst that a chain on it finds.
 """
@@ -52,7 +52,7 @@ def cluster_disks(
             _add_chain(shown, view, record, place, statuses)
         states = [one.state for one in shown.chains]
         if (process, disk) not in living:
-            shown.state, shown.reason = admin.Disk.AWAY, "the process that serves it is not there"
+            shown.state, shown.reason = admin.Disk.AWAY, "the process that serves it is not running"
             continue
         if served is None:
             states.append(admin.Disk.UNKNOWN)
@@ -98,7 +98,7 @@ def _add_chain(
     one = shown.chains.add(chain=record.number, state="UNKNOWN" if disk is None else disk["state"].upper())
     if disk is None:
         owner = view.owner(record.number)
-        one.reason = "nobody has it open" if owner is None else f"{owner.member}, its owner, does not report"
+        one.reason = "no process has it open" if owner is None else f"{owner.member}, its owner, does not report"
         return None
     one.reason, one.position, one.under_replicated = disk["reason"], disk["position"], disk["lacks"]
     one.incarnation = disk.get("incarnation", "")

@@ -1,6 +1,6 @@
 """The clients of this process: open streams of subscribers, and who pulled or published in the last minute.
 
-Place: around the methods that clients call, of a node or a proxy, behind the gate, so that nobody is noted whom it
+Place: around the methods that clients call, of a node or a proxy, after the gate, so that nobody is noted whom it
 refuses; answers `internal.v1.Process/ListClients`.
 Promise: of a stream two things are noted when it opens, and nothing per message. A connection that pulls or publishes
 is noted once a second for each name; between, a call costs one look into a dict of its connection. Memory is bounded:
@@ -143,7 +143,7 @@ class ConnectedClients:
         self._publishers.note(self._who, call, topic)
 
     def _pull(self, handler: Callable[[Call, bytes], None], call: Call, request: bytes) -> None:
-        with suppress(Malformed, UnicodeDecodeError):  # the method says what is wrong with it
+        with suppress(Malformed, UnicodeDecodeError):  # the method reports what is wrong with it
             name = topic_of(request).decode()
             if call.noted.get(name, 0.0) <= call.began:
                 self._pulls.note(self._who, call, name)

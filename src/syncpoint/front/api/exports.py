@@ -2,9 +2,9 @@
 
 Place: pure functions under `subscriptions` and `topics`.
 Promise: settings are checked as the service checks them and come back as they were given. Where a bucket is, the
-operator says, and the process that is asked sees whether it can be written to. What this deployment has nothing for is
-shown in the states of the interface as what it is, a table, bucket or stream that is not found: never as active while
-nothing happens. Messages of such a subscription wait for as long as it retains them.
+operator configures, and the process that is asked sees whether it can be written to. What this deployment has nothing
+for is shown in the states of the interface as what it is, a table, bucket or stream that is not found: never as active
+while nothing happens. Messages of such a subscription wait for as long as it retains them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_exports(message: pubsub.Subscription) -> None:
     if message.push_config.push_endpoint:
         given.insert(0, "push_config")
     if len(given) > 1:
-        raise refused(given[1], f"At most one of push_config, {', '.join(EXPORTS)} may be set; {', '.join(given)} are.")
+        raise refused(given[1], f"At most one of push_config, {', '.join(EXPORTS)} may be set, not {', '.join(given)}.")
     for field in given:
         if field == "push_config":
             continue
@@ -72,7 +72,8 @@ def check_exports(message: pubsub.Subscription) -> None:
         _CHECKS[field](config)
         if config.service_account_email and not _EMAIL.fullmatch(config.service_account_email):
             raise refused(
-                field, f"The service_account_email of the {field} is not valid: {config.service_account_email!r}."
+                field,
+                f"The service_account_email of the {field} is not an email address: {config.service_account_email!r}.",
             )
 
 
@@ -90,7 +91,7 @@ def show_export(message: pubsub.Subscription, record: Subscription, state_of: Ex
 
 
 def is_exported_by(message: pubsub.Subscription) -> bool:
-    """Whether a configuration says that a subscription exports."""
+    """Whether a configuration makes a subscription export."""
     return any(message.HasField(field) for field in EXPORTS)
 
 
@@ -147,7 +148,7 @@ def _check_cloud_storage(config: pubsub.CloudStorageConfig) -> None:
 
 def _check_bucket(field: str, name: str) -> None:
     if not _BUCKET.fullmatch(name):
-        raise refused(field, f"Invalid bucket: {name!r}. It is named without gs://, as Cloud Storage names buckets.")
+        raise refused(field, f"Invalid bucket name: {name!r}. Follow the naming rules of Cloud Storage, without gs://.")
 
 
 _CHECKS: Final[dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """grpc.health.v1: whether this server takes work, for load balancers and orchestrators.
 
-Place: beside the other services; the node says when it stops.
+Place: beside the other services; the node reports when it stops.
 Promise: Check answers at once; Watch sends the status now and whenever it changes. An unknown service is NOT_FOUND to
 Check and SERVICE_UNKNOWN to Watch, as the health checking protocol of gRPC has it. The name "" is the whole server.
 """
@@ -62,7 +62,11 @@ class HealthService:
     def _check(self, call: Call, request: bytes) -> None:
         service = parsed(health.HealthCheckRequest, request).service
         if service not in self._serving:
-            raise NotFound(service, f"Unknown service {service!r}.")
+            raise NotFound(
+                service,
+                f"Unknown service {service!r}. Call ListServices of gRPC reflection for the services that this server"
+                " has.",
+            )
         call.reply(self._answer(service))
 
     def _list(self, call: Call, request: bytes) -> None:

@@ -63,7 +63,9 @@ class IamService:
         """TestIamPermissions: of what is asked for, what the caller has; nothing on a resource that is not there."""
         any_resource(request.resource)
         if len(request.permissions) > TESTED_MAX:
-            raise InvalidArgument("permissions", f"there are more than {TESTED_MAX}")
+            raise InvalidArgument(
+                "permissions", f"must not have more than {TESTED_MAX} entries, not {len(request.permissions)}"
+            )
         for permission in request.permissions:
             if permission not in PERMISSIONS:
                 raise InvalidArgument("", f"Permission {permission} is not valid for this resource.")

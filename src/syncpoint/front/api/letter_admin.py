@@ -1,12 +1,12 @@
 """Dead letters by hand: giving messages up, looking at letters, and publishing them again.
 
 Place: a part of syncpoint.admin.v1, mounted by `server_admin`. Letters are found by `peek_admin`, and moved by
-`letter_moves`; what a letter says of itself is `subscribe.dead_letter`'s.
+`letter_moves`; the attributes of a letter are `subscribe.dead_letter`'s.
 Promise: a letter is acknowledged once what was published of it is persisted, and not before: who is broken off begins
 again; what was published before is known by the letter it was, for an hour. What a seek of the letters' subscription
 brings back in the meantime stays, and is published again by the next redrive. Letters of a key are published in their
-order; behind one that fails, later ones of its key stay. Whoever receives from the subscription at the same time may
-receive a letter, too.
+order; after one that fails, later ones of its key stay. A client that receives from the subscription at the same time
+may receive a letter, too.
 """
 
 from __future__ import annotations
@@ -48,19 +48,20 @@ Publish = Callable[[str, bytes], Awaitable[bytes]]
 
 
 async def _nobody(subscription: Subscription, request: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
-    raise Unavailable("Nobody here lends messages.")
+    raise Unavailable("This process does not deliver messages. Call a subscribe forwarder or a proxy.")
 
 
 async def _nowhere(topic: str, request: bytes) -> bytes:
-    raise Unavailable("Nobody here takes messages.")
+    raise Unavailable("This process does not accept messages. Call a publish forwarder or a proxy.")
 
 
 async def _unprepared(topic: Topic, request: bytes) -> bytes:
-    raise Unavailable("Nobody here checks messages.")
+    raise Unavailable("This process does not check messages. Call a proxy.")
 
 
 class LetterAdmin:
-    """These methods on messages; `methods()` serves them on bytes. `give_up`: asks whoever lent the messages;
+    """These methods on messages; `methods()` serves them on bytes. `give_up`: asks the forwarder that lent the
+    messages;
     `publish`: (topic, PublishRequest) as the service itself publishes, what was accepted before; `prepare`: a
     PublishRequest with new data as the topic stores it, checked and, where that is done, sealed."""
 
@@ -85,12 +86,14 @@ class LetterAdmin:
         if not request.ack_ids:
             raise InvalidArgument("ack_ids", "No ack ids specified.")
         if request.ByteSize() > ACK_REQUEST_BYTES_MAX:
-            raise InvalidArgument("ack_ids", f"the request is larger than {ACK_REQUEST_BYTES_MAX} bytes")
+            raise InvalidArgument(
+                "ack_ids", f"The request must not be larger than {ACK_REQUEST_BYTES_MAX} bytes. Split it."
+            )
         if not request.reason:
-            raise refused("reason", "reason must say in a word why the messages are given up")
+            raise refused("reason", "reason must be set: a word for why the messages are dead-lettered")
         for field in ("reason", "description"):
             if len(getattr(request, field).encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
-                raise refused(field, f"{field} must not have more than {ATTRIBUTE_VALUE_BYTES_MAX} bytes")
+                raise refused(field, f"{field} must not be longer than {ATTRIBUTE_VALUE_BYTES_MAX} bytes")
         asked = internal.DeadLetterRequest(
             subscription=record.name,
             ack_ids=dict.fromkeys(request.ack_ids),
@@ -161,7 +164,10 @@ class LetterAdmin:
     def _letters_of(self, asked: admin.DeadLetterSelection) -> Subscription:
         record = self._options.subscription(asked.subscription)
         if asked.source and asked.source == asked.subscription:
-            raise refused("selection.source", "selection.source is the subscription whose messages became the letters")
+            raise refused(
+                "selection.source",
+                "selection.source must be another subscription: the one whose messages were dead-lettered",
+            )
         return record
 
     def _target(self, request: admin.RedriveDeadLettersRequest) -> Topic:
@@ -172,7 +178,9 @@ class LetterAdmin:
         if request.topic:
             target = self._options.topic(request.topic)
         elif source is None or (own := catalog.topic_of(source)) is None:
-            raise refused("topic", "name the topic to publish to, or in selection.source a subscription that has one")
+            raise refused(
+                "topic", "topic must be set, or selection.source must name a subscription whose topic still exists"
+            )
         else:
             target = own
         if target.options.send_suspended:
@@ -180,12 +188,12 @@ class LetterAdmin:
         home = None if source is None else source.topic_incarnation
         if target.schema is not None and target.incarnation != home:
             raise FailedPrecondition(
-                f"{target.name} has a schema, which letters of other topics need not fit. Receive them with a client"
-                " and publish what fits."
+                f"{target.name} has a schema, and dead letters of another topic may not match it. Receive them with a"
+                " client and publish those that match."
             )
         letters = catalog.subscription(request.selection.subscription)
         if letters is not None and letters.topic_incarnation == target.incarnation:
-            raise FailedPrecondition(f"{target.name} is the topic that the letters are in.")
+            raise FailedPrecondition(f"{target.name} is the topic that the dead letters are in. Name another topic.")
         return target
 
     async def _redriven(
@@ -200,7 +208,7 @@ class LetterAdmin:
         count = 0
         found, why = edit.possible(found)
         if why:
-            failed(f"a letter was not published, nor later ones of its key: the action fails: {why}")
+            failed(f"the action failed for a dead letter, so it and later ones of its key were not published: {why}")
         for part in parts_of(found, edit):
             done, error = await self._published(record, target, part, edit)
             if done:
@@ -208,14 +216,15 @@ class LetterAdmin:
                     await self._acknowledge_seen(record, [copy for copy, _ in done])
                 except SyncpointError as late:
                     failed(
-                        f"{len(done)} letters were published and could not be acknowledged, so they come again:"
+                        f"{len(done)} dead letters were published but not acknowledged, so they will be delivered"
+                        " again:"
                         f" {late.message}"
                     )
                     return count
             count += len(done)
             if error is not None:
                 left = len(found) - count
-                failed(f"{left} letters were not published: {error.message}")
+                failed(f"{left} dead letters were not published: {error.message}")
                 return count
         return count
 
@@ -269,8 +278,8 @@ def parts_of(found: Sequence[Found], edit: LetterEdit) -> Iterator[Sequence[Foun
 
 
 def _request(record: Subscription, target: Topic, part: Sequence[Found], edit: LetterEdit) -> bytes:
-    """Each message says which letter of which seek generation it was: what is published again after a break is known by
-    that, and what a seek brings back is not.
+    """Each message names the letter, with its seek generation, that it was: what is published again after a break is
+    known by that, and what a seek brings back is not.
     """
     messages = [edit.published(*one) for one in part]
     for message, (copy, _) in zip(messages, part, strict=True):

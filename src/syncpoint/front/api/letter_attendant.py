@@ -37,7 +37,7 @@ from syncpoint.wire.protobuf.messages import internal
 
 PAUSE_S = 5.0
 QUIET_S = 1.0
-"""So long after a message ran out no forwarder lends it any more, also of what it had read before."""
+"""This long after a message expired no forwarder lends it any more, also of what it had read before."""
 MOVED_MAX = 500
 """Of one subscription, before others have their turn."""
 RAN_OUT, ALL = 1, 2

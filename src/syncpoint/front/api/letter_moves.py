@@ -3,7 +3,7 @@
 Place: beside `subscriber`, over the subscribe forwarder that lent them; `letter_admin` asks it, in a cluster from
 another process.
 Promise: an id counts once, while its lease lasts; of each that does not count, or whose letter could not be persisted,
-it is said so.
+it is reported so.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from syncpoint.wire.protobuf.messages import internal
 
 MOVED_S = 5.0
 """How long letters are waited for."""
-NOT_OUT = "The message is not out under this id: it was acknowledged, has come back, or its deadline is over."
-_LATE = "Whether its letter is persisted is not known yet; if it is not, the message comes again."
+NOT_OUT = "No message is outstanding with this ack id: it was acknowledged or nacked, or its ack deadline expired."
+_LATE = "The dead letter may or may not be stored. If it is not, the message is delivered again."
 
 
 class LetterMoves:

@@ -1,8 +1,8 @@
-"""What a dead letter says of itself, which letters are wanted, and what is published again of one.
+"""The attributes of a dead letter, which letters are wanted, and what is published again of one.
 
 Place: pure functions under `letter_admin`, beside `subscribe.dead_letter`, which writes what is read here.
-Promise: what a letter says may have been written by anybody who may publish to its topic: nothing but what is shown and
-selected depends on it.
+Promise: the attributes of a letter may have been written by anybody who may publish to its topic: nothing but what is
+shown and selected depends on it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LetterSelection:
 
 
 def source_of(message: pubsub.PubsubMessage) -> str:
-    """The subscription that a letter says it came from."""
+    """The subscription that a letter names as its source."""
     attributes = message.attributes
     if SOURCE in attributes:
         return attributes[SOURCE]

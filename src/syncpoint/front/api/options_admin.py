@@ -136,23 +136,29 @@ class OptionsAdmin:
         """
         topic = self.topic(name)
         if topic.name == recorded:
-            raise refused("records_topic", "records_topic is the topic itself: its records would never end")
+            raise refused(
+                "records_topic", "records_topic must not be the topic itself, which would record its own records"
+            )
         if not topic.retention_s:
             raise FailedPrecondition(
-                f"{topic.name} keeps no messages: give it the time that records are to be kept for, with"
+                f"{topic.name} has no message retention, which delivery records need. Set it with"
                 f" `syncpoint topics update {short_id(name)} --message-retention-duration 7d`."
             )
         if topic.options.records_topic:
-            raise FailedPrecondition(f"{topic.name} is recorded itself: its records would be recorded, too.")
+            raise FailedPrecondition(
+                f"{topic.name} has a records_topic itself, so records would be recorded too. Name another topic."
+            )
         if any(one.options.records_topic == recorded for one in self.control.catalog.topics()):
-            raise FailedPrecondition(f"{recorded} takes the records of another topic: these would be recorded, too.")
+            raise FailedPrecondition(
+                f"{recorded} is the records_topic of another topic, so records would be recorded too."
+            )
 
     async def _check_class(self, wanted: str) -> None:
         if wanted and wanted not in self.classes and isinstance(self.classes, DurabilityClasses):
             await self.classes.refresh()  # it may just have been added
         if wanted and wanted not in self.classes:
             known = ", ".join(self.classes) or "none besides the default"
-            raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
+            raise refused("durability_class", f"Unknown durability class {wanted!r}; the classes are: {known}")
 
     async def get_subscription_options(self, request: admin.GetSubscriptionOptionsRequest) -> admin.SubscriptionOptions:
         """GetSubscriptionOptions."""
@@ -181,7 +187,10 @@ class OptionsAdmin:
         for path, what in _TO_LETTERS.items():
             asked = path in request.update_mask.paths and getattr(record.options, path)
             if asked and record.dead_letter is None:
-                raise FailedPrecondition(f"{record.name} has no dead-letter policy: nothing {what} can go there.")
+                raise FailedPrecondition(
+                    f"{record.name} has no dead-letter policy, so nothing {what} can be dead-lettered. Set"
+                    " dead_letter_policy first."
+                )
         await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
 
@@ -189,13 +198,19 @@ class OptionsAdmin:
         """Whether a subscription may forward to a topic. Raises `NotFound`, `InvalidArgument`, `FailedPrecondition`."""
         topic = self.topic(target)
         if topic.incarnation == record.topic_incarnation:
-            raise refused("forward_to", "forward_to is the topic that the subscription is of: its messages never end")
+            raise refused(
+                "forward_to",
+                "forward_to must not be the subscription's own topic, which would forward messages in a circle",
+            )
         if is_pushed(record) or is_exported(record):
-            raise FailedPrecondition(f"{record.name} is pushed or exported: it cannot forward, too.")
+            raise FailedPrecondition(
+                f"{record.name} is a push or export subscription and cannot forward as well. Remove that"
+                " configuration first."
+            )
         others = self.control.catalog.subscriptions_of(record.topic_incarnation)
         here = made_by(replace(record, options=record.options._replace(forward_to=target)))
         if sum(made_by(one) for one in others if one.incarnation != record.incarnation) + here > COPIES_MAX:
-            raise ResourceExhausted(f"{record.topic_name} cannot have one more subscription that forwards: {TOO_MANY}")
+            raise ResourceExhausted(f"{record.topic_name} cannot have another forwarding subscription: {TOO_MANY}")
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -324,7 +339,9 @@ def _paths(mask: well_known.FieldMask, known: Iterable[str]) -> list[str]:
         raise refused("update_mask", "update_mask must name at least one field")
     for path in mask.paths:
         if path not in known:
-            raise refused("update_mask", f"update_mask: {path!r} is not a field that can be changed")
+            raise refused(
+                "update_mask", f"update_mask: {path!r} is not a field that can be changed; use {', '.join(known)}"
+            )
     return list(mask.paths)
 
 

@@ -20,7 +20,7 @@ _Item = TypeVar("_Item")
 
 
 class Asked(NamedTuple):
-    """How many items at most, and behind which name (None: from the start)."""
+    """How many items at most, and after which name (None: from the start)."""
 
     size: int
     after: str | None
@@ -74,12 +74,14 @@ def cut(
 
 
 def token_of(last: str, listing: str) -> str:
-    """What says that the next page begins behind `last`."""
+    """The token of the page that begins after `last`."""
     return base64.urlsafe_b64encode(f"1\n{listing}\n{last}".encode()).decode().rstrip("=")
 
 
 def _decode(token: str, listing: str) -> str:
-    wrong = refused("page_token", "Invalid page_token: it was not given out for this list.")
+    wrong = refused(
+        "page_token", "Invalid page_token: it must be the next_page_token of a previous response for this list."
+    )
     if len(token) > PAGE_TOKEN_BYTES_MAX or not token.isascii():
         raise wrong
     try:

@@ -3,7 +3,7 @@
 Place: a part of syncpoint.admin.v1, mounted by `server_admin`; each chain looks into its own sources, see
 `publish.source_peek`.
 Promise: nothing is lent, delivered or counted by it. A page is bounded in messages, bytes and reading; one may hold
-nothing although there is a next one. What cannot be reached or opened is said, and the rest is shown.
+nothing although there is a next one. What cannot be reached or opened is reported, and the rest is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from syncpoint.base.kernel.filters import matches
-from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.base.model.errors import FailedPrecondition, SyncpointError, detached
 from syncpoint.base.model.identity import OFFSET_END, parse_message_id
 from syncpoint.base.model.lanes import in_lane, lane_of, place_in
 from syncpoint.base.model.names import project_of
@@ -113,7 +113,7 @@ class PeekAdmin:
         if request.message_id:
             _, source, offset = parse_message_id(request.message_id)
             if request.start_offset:
-                raise refused("start_offset", "start_offset and message_id exclude each other")
+                raise refused("start_offset", "At most one of start_offset and message_id may be set.")
         in_bounds("start_offset", request.start_offset, 0, OFFSET_END)
         wanted = _PeekedRange(
             project_of(record.name), f"messages of {record.name}", record.incarnation, 0, {0: EVERY_MESSAGE},
@@ -131,7 +131,7 @@ class PeekAdmin:
 
     def _range(self, record: Subscription, text: str, key: str, since_ns: int) -> _PeekedRange:
         if record.detached:
-            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+            raise detached(record.name)
         topic = self._options.control.catalog.topic_of(record)
         if topic is not None:
             self.check_passing(topic)
@@ -152,7 +152,10 @@ class PeekAdmin:
 
     def check_passing(self, topic: Topic) -> None:
         if not self.may_pass(topic):
-            raise FailedPrecondition(f"Messages of {topic.name} may not pass through the region of this process.")
+            raise FailedPrecondition(
+                f"Messages of {topic.name} may not pass through the region of this process: its message_storage_policy"
+                f" enforces transit. Use an endpoint in {', '.join(topic.regions)[:200]}."
+            )
 
     async def _page(self, wanted: _PeekedRange, page_size: int, page_token: str) -> admin.PeekResponse:
         found, token, unknown = await self._looked(wanted, page_size, page_token)
@@ -225,7 +228,7 @@ class PeekAdmin:
         opened = pubsub.PullResponse.FromString(await self.open(sealed.SerializeToString()))
         if len(opened.received_messages) < len(found):
             lost = len(found) - len(opened.received_messages)
-            unknown.append(f"{lost} messages cannot be opened: their data was changed, or their key is gone")
+            unknown.append(f"{lost} messages cannot be decrypted: their data was changed or their key was removed")
         shown = []
         for one in opened.received_messages:
             peeked = found[int(one.ack_id)]
@@ -262,5 +265,7 @@ def _since(request: admin.PeekTopicRequest | admin.PeekSubscriptionRequest) -> i
 def _parse_place(text: str) -> tuple[int, int]:
     parts = text.split(" ")
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) <= _NUMBER_MAX for part in parts):
-        raise refused("page_token", "Invalid page_token: it was not given out for this list.")
+        raise refused(
+            "page_token", "Invalid page_token: it must be the next_page_token of a previous response for this list."
+        )
     return int(parts[0]), int(parts[1])

@@ -40,5 +40,5 @@ class PublisherService:
             self.prepared.take(call, topic, request, origin)
 
     async def stop(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing running."""
         await self.prepared.stop()

@@ -28,13 +28,15 @@ STEP: Final = 1_000
 def part_of_queue(topic: str, verb: str) -> FailedPrecondition:
     """For a part of a queue that is to go alone."""
     return FailedPrecondition(
-        f"{topic} is a queue: its topic and its subscription are not {verb} one without the other."
+        f"{topic} is a queue: its topic and its subscription cannot be {verb} separately. Delete the queue instead."
     )
 
 
 def expiring(topic: str) -> FailedPrecondition:
     """For a queue's subscription that is to expire."""
-    return FailedPrecondition(f"{topic} is a queue, whose subscription does not expire.")
+    return FailedPrecondition(
+        f"{topic} is a queue, and a queue's subscription never expires. Leave expiration_policy.ttl empty."
+    )
 
 
 class Makers(Protocol):
@@ -69,13 +71,18 @@ class QueueAdmin:
         name = parse_topic(request.topic.name)
         for field, implied in (("name", queue_subscription(name)), ("topic", name)):
             if getattr(wanted, field) not in ("", implied):
-                raise refused(f"subscription.{field}", f"The subscription's {field} is {implied}; leave it empty.")
+                raise refused(
+                    f"subscription.{field}", f"The {field} of a queue's subscription must be empty or {implied}."
+                )
             setattr(wanted, field, implied)
         wanted.expiration_policy.SetInParent()  # one without a time: never
         if wanted.expiration_policy.HasField("ttl"):
             raise expiring(name)
         if wanted.filter:
-            raise refused("subscription.filter", "A queue has no filter: nobody would receive what it passes over.")
+            raise refused(
+                "subscription.filter",
+                "A queue must not have a filter: no subscription would receive the messages that it excludes.",
+            )
         await self._makers.check_transforms(request.topic)
         await self._makers.check_transforms(wanted)
         made = self._makers.new_topic(request.topic)
@@ -123,7 +130,7 @@ class QueueAdmin:
         """Raises `NotFound` for what is no queue."""
         topic, subscription = self._catalog.topic(name), self._catalog.subscription(queue_subscription(name))
         if topic is None or subscription is None or not topic.options.queue:
-            raise NotFound(name, f"There is no queue {name}.")
+            raise NotFound(name, f"Queue not found: {name} does not exist or is not a queue.")
         return topic, subscription
 
     def _message(self, topic: Topic, subscription: Subscription) -> admin.Queue:

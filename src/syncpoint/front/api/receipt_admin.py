@@ -34,7 +34,7 @@ class ReceiptAdmin:
         chains, unknown = await self._asking.chains(topic)
         chain = next((one.chain for one in chains if any(has.source == source for has in one.sources)), None)
         if chain is None and unknown:
-            raise Unavailable(f"Whether the message is stored is not known now: {'; '.join(unknown)}.")
+            raise Unavailable(f"It is not known whether the message is stored: {'; '.join(unknown)}. Try again.")
         found = internal.ReceiptResponse()
         if chain is not None and await self._is_there(chain, topic, source, offset, request.message_id):
             asked = internal.ReceiptRequest(topic=topic, source=source, offset=offset)
@@ -42,8 +42,8 @@ class ReceiptAdmin:
         if not found.copies or chain is None:
             raise NotFound(
                 request.message_id,
-                "The topic holds no message of this id: it was never published here, or everybody who was to have it"
-                f" has, and it is deleted (resource={request.message_id}).",
+                "The topic holds no message with this id: it was never published here, or it was deleted after all its"
+                f" subscriptions acknowledged it (resource={request.message_id}).",
             )
         answer = admin.Receipt(
             message_id=request.message_id,

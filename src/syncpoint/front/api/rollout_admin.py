@@ -2,7 +2,7 @@
 
 Place: a part of syncpoint.admin.v1 in clusters, mounted by `cluster_admin`. What is shown is what the controller has
 written into the metadata (docs/operations/rollouts.md); `rollout` is a room above, and drives it.
-Promise: nothing is decided here. An abort is refused where no controller would heed it, and says what to do.
+Promise: nothing is decided here. An abort is refused where no controller would heed it, with what to do.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RolloutAdmin:
 
     async def get_rollout(self, request: admin.GetRolloutRequest) -> admin.Rollout:
         """GetRollout."""
-        found = await answered(self._store.get(ROLLOUT_STATE), "The metadata does not answer")
+        found = await answered(self._store.get(ROLLOUT_STATE), "The metadata store does not answer")
         if found is None:
-            raise NotFound("a rollout: none has begun yet. `syncpoint rollout start FILE` begins one")
+            raise NotFound("rollout", "No rollout has begun yet. Start one with `syncpoint rollout start FILE`.")
         return _message(json.loads(found.value), await self._text(ROLLOUT_CONTROLLER), await self._text(ROLLOUT_ABORT))
 
     async def abort_rollout(self, request: admin.AbortRolloutRequest) -> admin.Rollout:
@@ -48,22 +48,24 @@ class RolloutAdmin:
         now = await self.get_rollout(admin.GetRolloutRequest())
         if now.state not in UNDER_WAY:
             raise FailedPrecondition(
-                f"Rollout {now.name} is {now.state}. To leave a version that is everywhere, roll out the one before it."
+                f"Rollout {now.name} is {now.state} and cannot be aborted. To go back, roll out the earlier version."
             )
-        found = await answered(self._store.get(ROLLOUT_CONTROLLER), "The metadata does not answer")
+        found = await answered(self._store.get(ROLLOUT_CONTROLLER), "The metadata store does not answer")
         if found is None:
             raise FailedPrecondition(
-                f"Nobody drives rollout {now.name} now. Run `syncpoint rollout abort FILE` where its files are."
+                f"No process drives rollout {now.name} now. Run `syncpoint rollout abort FILE` where its files are."
             )
         word = (request.by or "somebody by syncpoint.admin.v1") + (f": {request.reason}" if request.reason else "")
         put = Put(ROLLOUT_ABORT, word.encode())
         done = await answered(self._store.txn([unchanged(ROLLOUT_CONTROLLER, found.revision)], [put]))
         if not done.ok:
-            raise FailedPrecondition(f"The controller of rollout {now.name} has just gone. Look, and abort it again.")
+            raise FailedPrecondition(
+                f"The controller of rollout {now.name} ended just now. Read the rollout's state, then abort again."
+            )
         return await self.get_rollout(admin.GetRolloutRequest())
 
     async def _text(self, key: str) -> str:
-        found = await answered(self._store.get(key), "The metadata does not answer")
+        found = await answered(self._store.get(key), "The metadata store does not answer")
         return "" if found is None else found.value.decode()
 
 

@@ -17,10 +17,10 @@ from typing import Any
 from syncpoint.base.model.errors import (
     AlreadyExists,
     Conflict,
-    FailedPrecondition,
     NotFound,
     ResourceExhausted,
     Unavailable,
+    detached,
 )
 from syncpoint.base.model.names import project_of
 from syncpoint.base.rules import pubsub_filter
@@ -137,7 +137,7 @@ class RuleAdmin:
     def _attached(self, name: str) -> Subscription:
         record = self._options.subscription(name)
         if record.detached:
-            raise FailedPrecondition(f"The subscription is detached from its topic (resource={record.name}).")
+            raise detached(record.name)
         return record
 
     async def _check_known(self, record: Subscription, name: str) -> None:
@@ -172,9 +172,14 @@ class RuleAdmin:
         others = self._control.catalog.subscriptions_of(changed.topic_incarnation)
         count = sum(len(rules_of(one.options)) for one in others if one.name != changed.name)
         if change.put and len(rules) + count > RULES_MAX:
-            raise ResourceExhausted(f"The subscriptions of a topic have at most {RULES_MAX} rules together.")
+            raise ResourceExhausted(
+                f"The subscriptions of a topic can have at most {RULES_MAX} rules in total. Delete some first."
+            )
         if change.put and sum(rule_message(one).ByteSize() for one in rules) > RULES_BYTES_MAX:
-            raise ResourceExhausted(f"The rules of a subscription have at most {RULES_BYTES_MAX} bytes together.")
+            raise ResourceExhausted(
+                f"The rules of a subscription can have at most {RULES_BYTES_MAX} bytes in total. Shorten or delete"
+                " some."
+            )
         if not fits(changed):
             raise too_many_lanes()
 
@@ -230,9 +235,11 @@ def checked(message: admin.Rule, *, body: bool = False) -> MessageRule:
     from syncpoint.base.rules.trial import check_rule
 
     if message.HasField("correlation") and not message.correlation.properties:
-        raise refused("rule.correlation", "it names no property; a rule for every message has the filter 1=1")
+        raise refused(
+            "rule.correlation", "rule.correlation must name a property; to match every message, use the SQL filter 1=1"
+        )
     if message.HasField("sql") and not message.sql:
-        raise refused("rule.sql", "it is empty; a rule for every message has the filter 1=1")
+        raise refused("rule.sql", "rule.sql must not be empty; to match every message, use the filter 1=1")
     rule = MessageRule(
         message.name or ("tried" if body else ""),
         message.sql or ("" if message.HasField("correlation") else DEFAULT_RULE.sql),
@@ -301,5 +308,5 @@ def rule_message(rule: MessageRule) -> admin.Rule:
 
 def _counts_for_all(request: Any) -> bool:
     if request.scope not in _SCOPES:
-        raise refused("scope", f"there is no scope {request.scope}")
+        raise refused("scope", f"Unknown scope {request.scope}; use NEW_MESSAGES or ALL_MESSAGES")
     return bool(request.scope == _SCOPES[-1])

@@ -1,6 +1,6 @@
 """Messages that wait for their time: listed by pages, shown, cancelled.
 
-Place: a part of syncpoint.admin.v1, mounted by `server_admin`; what waits is known to whoever has a chain open, see
+Place: a part of syncpoint.admin.v1, mounted by `server_admin`; what waits is known to the owner of a chain, see
 `publish.scheduled_calls`.
 Promise: a page is complete, of all chains that may have messages of the topic, or the call is UNAVAILABLE. What is
 cancelled is never delivered; what was published before the cancellation came is NOT_FOUND.
@@ -85,7 +85,7 @@ class ScheduledAdmin:
                 )
                 opened = pubsub.PullResponse.FromString(await self._peeks.open(sealed.SerializeToString()))
                 if not opened.received_messages:
-                    raise Unavailable("The message cannot be opened: its data was changed, or its key is gone.")
+                    raise Unavailable("The message cannot be decrypted: its data was changed or its key was removed.")
                 answer.message.CopyFrom(opened.received_messages[0].message)
                 answer.message.ClearField("publish_time")  # it was not published
                 return answer
@@ -126,8 +126,12 @@ def _first(row: tuple[tuple[int, int, int], int, internal.ScheduledEntry]) -> tu
 def _parse_entry(text: str) -> internal.ScheduledEntry:
     parts = text.split(" ")
     if len(parts) != 3 or not all(part.isdigit() and len(part) <= 20 for part in parts):
-        raise refused("page_token", "The page_token is not one that this list gave out.")
+        raise refused(
+            "page_token", "Invalid page_token: it must be the next_page_token of a previous response for this list."
+        )
     due_ns, source, offset = map(int, parts)
     if due_ns >= 1 << 63 or source >= 1 << 64 or offset >= 1 << 64:
-        raise refused("page_token", "The page_token is not one that this list gave out.")
+        raise refused(
+            "page_token", "Invalid page_token: it must be the next_page_token of a previous response for this list."
+        )
     return internal.ScheduledEntry(due_ns=due_ns, source=source, offset=offset)

@@ -73,12 +73,14 @@ class SchemaService:
         if request.schema_id or not name:
             name = resource_name(project, "schemas", request.schema_id)
         if project_of(parse_schema(name)) != project:
-            raise InvalidArgument("schema.name", f"is not in {project}")
+            raise InvalidArgument("schema.name", f"must be in {project}")
         compiled = await self._checked(project, request.schema)
         if find_schema(self._catalog, name) is not None:
             raise AlreadyExists(name)
         if len(stored.schemas_in(self._catalog, project)) >= SCHEMAS_PER_PROJECT_MAX:
-            raise ResourceExhausted(f"{project} has {SCHEMAS_PER_PROJECT_MAX} schemas already.")
+            raise ResourceExhausted(
+                f"{project} already has {SCHEMAS_PER_PROJECT_MAX} schemas, the maximum. Delete one first."
+            )
         uid = int.from_bytes(self._control.random.token(8)) or 1
         made = Schema(name, uid, request.schema.type, (), 0)
         return await self._add(made, request.schema, compiled)
@@ -116,7 +118,7 @@ class SchemaService:
         """CommitSchema: a new revision, which must go together with the newest one."""
         name = parse_schema(request.name)
         if request.schema.name and request.schema.name != name:
-            raise InvalidArgument("schema.name", f"is not {name}")
+            raise InvalidArgument("schema.name", f"must be empty or {name}")
         compiled = await self._checked(project_of(name), request.schema)
         made = stored.definition_setting(name, "", request.schema, compiled).value
         compared = None
@@ -131,7 +133,9 @@ class SchemaService:
         """RollbackSchema: a new revision with the definition of an older one."""
         name = parse_schema(request.name)
         if not request.revision_id:
-            raise InvalidArgument("", "Schema revision ID must be specified.")
+            raise InvalidArgument(
+                "", "Schema revision ID must be specified: name it as SCHEMA@REVISION_ID or set revision_id."
+            )
         schema = self._schema(name)
         self._revision(schema, request.revision_id)
         schema = self._with_room(name)
@@ -143,10 +147,14 @@ class SchemaService:
         schema = self._schema(parse_schema(name))
         identifier = identifier or request.revision_id
         if not identifier:
-            raise InvalidArgument("", "Schema revision ID must be specified.")
+            raise InvalidArgument(
+                "", "Schema revision ID must be specified: name it as SCHEMA@REVISION_ID or set revision_id."
+            )
         self._revision(schema, identifier)
         if len(schema.revisions) == 1:
-            raise FailedPrecondition(f"The only revision of a schema cannot be deleted (resource={request.name}).")
+            raise FailedPrecondition(
+                f"The only revision of a schema cannot be deleted (resource={request.name}). Delete the schema instead."
+            )
         left = schema.without(identifier)
         await self._control.commit(stored.revision_deletion(schema, identifier))
         return self._message(left, left.newest, _FULL, name)
@@ -169,7 +177,7 @@ class SchemaService:
         project = parse_project(request.parent)
         encoding = encoding_of(request.encoding)
         if len(request.message) > _MESSAGE_BYTES_MAX:
-            raise InvalidArgument("message", f"is larger than {_MESSAGE_BYTES_MAX} bytes")
+            raise InvalidArgument("message", f"must not be larger than {_MESSAGE_BYTES_MAX} bytes")
         match request.WhichOneof("schema_spec"):
             case "name":
                 schema, revision = self._named(request.name)
@@ -178,7 +186,7 @@ class SchemaService:
                 compiled = await self._checked(project, request.schema)
                 made = stored.definition_setting("", "", request.schema, compiled).value
             case _:
-                raise InvalidArgument("", "Either a schema or the name of one must be specified.")
+                raise InvalidArgument("", "Either schema or name must be set.")
         try:
             work = partial(check_fits, made, request.message, encoding)
             await self._run(project, len(made) + len(request.message), work)
@@ -226,7 +234,7 @@ class SchemaService:
     def _with_room(self, name: str) -> Schema:
         schema = self._schema(name)
         if len(schema.revisions) >= REVISIONS_MAX:
-            raise ResourceExhausted(f"{name} has {REVISIONS_MAX} revisions already; delete one first.")
+            raise ResourceExhausted(f"{name} already has {REVISIONS_MAX} revisions, the maximum. Delete one first.")
         return schema
 
     async def _checked(self, project: str, schema: pubsub.Schema) -> bytes:
@@ -273,7 +281,7 @@ class SchemaService:
 
     def _message(self, schema: Schema, revision: Revision, view: int, name: str) -> pubsub.Schema:
         if view not in (_BASIC, _FULL):
-            raise InvalidArgument("view", "is not known")
+            raise InvalidArgument("view", "must be BASIC or FULL")
         if view == _BASIC:
             return pubsub.Schema(name=name, type=pubsub.Schema.Type.Name(schema.type))
         made, _ = stored.definition(self._catalog, schema.name, revision.id)

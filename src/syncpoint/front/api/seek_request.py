@@ -6,7 +6,7 @@ Promise: a preview is refused as the seek would be. What cannot be counted is in
 
 from typing import NamedTuple, Protocol
 
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, detached
 from syncpoint.base.model.names import parse_snapshot, parse_subscription
 from syncpoint.catalog.metadata.records import SeekTarget, Subscription
 from syncpoint.cluster.control.plane import ControlPlane, bounded_time_ns, is_creating
@@ -66,9 +66,7 @@ class SeekAdmin:
         answer = admin.SeekPreview(unknown=unknown)
         for one in chains:
             if not one.HasField("seek"):
-                answer.unknown.append(
-                    f"chain {one.chain}: its process is of an older version, which does not count this"
-                )
+                answer.unknown.append(f"chain {one.chain}: its process runs an older version that cannot count this")
             elif one.seek.unknown:
                 answer.unknown.append(f"chain {one.chain}: {one.seek.unknown}")
             else:
@@ -85,7 +83,7 @@ def _checked(control: ControlPlane, asked: pubsub.SeekRequest | admin.PreviewSee
     if record is None:
         raise NotFound(name)
     if record.detached:
-        raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+        raise detached(name)
     match asked.WhichOneof("target"):
         case "time":
             return _AskedSeek(record, SeekTarget(time_ns=bounded_time_ns(nanoseconds_of(asked, "time"))))
@@ -94,7 +92,10 @@ def _checked(control: ControlPlane, asked: pubsub.SeekRequest | admin.PreviewSee
             if snapshot is None or is_creating(snapshot):
                 raise NotFound(asked.snapshot)
             if snapshot.topic_incarnation != record.topic_incarnation:
-                raise FailedPrecondition("The snapshot belongs to another topic than the subscription.")
+                raise FailedPrecondition(
+                    "The snapshot is of another topic than the subscription. Seek to a snapshot of the same topic,"
+                    " or to a time."
+                )
             return _AskedSeek(record, SeekTarget(snapshot=snapshot.incarnation))
         case _:
             raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")

@@ -1,6 +1,6 @@
 """syncpoint.admin.v1: what Google's interface has no words for, as far as a node and a cluster answer it alike.
 
-Place: under `node_admin` and `cluster_admin`; the CLI and the console use it. It reads the catalog, asks whoever has a
+Place: under `node_admin` and `cluster_admin`; the CLI and the console use it. It reads the catalog, asks the owner of a
 chain open for what only they know, and changes limits and options (`options_admin`).
 """
 
@@ -41,8 +41,8 @@ RANGES_MAX = 100
 
 
 class Asking(AskingChains, AskingForScheduled, AskingAboutRisks, AskingAboutSeeks, Protocol):
-    """Questions to those who know a part of the answer; what could not be found out is said in words. `chains`: what
-    each chain holds of a topic.
+    """Questions to those who know a part of the answer; what could not be found out is reported in words. `chains`:
+    what each chain holds of a topic.
     """
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
@@ -77,7 +77,7 @@ class ServerAdmin(ABC):
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
         self.service: ServiceIdentity | None = None
-        """Who says whether messages may go where they go; None: nobody is asked."""
+        """The judge of whether messages may go where they go; None: nobody is asked."""
         self.peeks = PeekAdmin(self.options, inquiry)
         self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
         self.letters = LetterAdmin(self.options, self.peeks, inquiry)
@@ -166,8 +166,8 @@ class ServerAdmin(ABC):
     async def add_class(self, made: DurabilityClass, *, validate_only: bool) -> None:
         """Add a durability class. Raises `FailedPrecondition` where there is no more than one."""
         raise FailedPrecondition(
-            "A single server keeps all messages alike, on the disks and with the durability that it is started with"
-            " (`syncpoint serve --disk ... --durability ...`). Further durability classes are for clusters."
+            "A single server stores all messages with the disks and the durability that it was started with"
+            " (`syncpoint serve --disk ... --durability ...`). Only clusters have further durability classes."
         )
 
     async def get_topic_state(self, request: admin.GetTopicStateRequest) -> admin.TopicState:

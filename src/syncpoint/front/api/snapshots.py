@@ -36,7 +36,8 @@ def new_snapshot(
     lifetime_s = SNAPSHOT_LIFETIME_SECONDS_MAX - oldest_s
     if lifetime_s < SNAPSHOT_LIFETIME_SECONDS_MIN:
         raise FailedPrecondition(
-            "The oldest unacknowledged message is too old: the snapshot would expire in less than an hour."
+            "The oldest unacknowledged message is too old: the snapshot would expire in less than an hour. Acknowledge"
+            " that message or seek past it, then try again."
         )
     return Snapshot(
         incarnation=0,

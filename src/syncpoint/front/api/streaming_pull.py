@@ -1,7 +1,7 @@
 """Subscriber.StreamingPull: one long call per subscriber, messages down, acknowledgements and keep-alives up.
 
 Place: where a message leaves, and its acknowledgement comes in. Each stream is a consumer of its subscription; the
-transport says when it can take more. Every response carries the subscription's properties, because clients copy them
+transport signals when it can take more. Every response carries the subscription's properties, because clients copy them
 from each one. The server ends a stream only with an error the official clients retry (UNAVAILABLE) or one that is final
 (NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
@@ -185,7 +185,9 @@ class PullStream:
         if any(value < 0 for value in seconds):
             raise InvalidArgument("", "Ack deadline cannot be negative")
         if any(value > MODIFY_DEADLINE_SECONDS_MAX for value in seconds):
-            raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_SECONDS_MAX} seconds")
+            raise InvalidArgument(
+                "modify_deadline_seconds", f"must be between 0 and {MODIFY_DEADLINE_SECONDS_MAX} seconds"
+            )
         record = self._newest_usable()
         if asked.ack_ids:
             self._acknowledge(record, request)
@@ -309,7 +311,7 @@ class PullStream:
         """Leave the subscription, however the stream ended; what turns out later to be unsent is given back, too.
 
         `stays`: the subscriber goes on by another stream, so all that was sent arrives and is still its own. Otherwise
-        what was not sent is withdrawn, and free at once; so is what it never said to have received.
+        what was not sent is withdrawn, and free at once; so is what it never reported as received.
         """
         self.service.streams.pop(self, None)
         consumer, self.consumer = self.consumer, None
@@ -321,8 +323,8 @@ class PullStream:
 
 
 class PullInTurns(PullStream):
-    """The stream of a proxy that transforms: nothing is lent until it has said what became of the newest response. One
-    that pushes or exports asks for each response (`lends`), and says by calls what became of messages.
+    """The stream of a proxy that transforms: nothing is lent until it has reported what became of the newest response.
+    One that pushes or exports asks for each response (`lends`), and reports by calls what became of messages.
     """
 
     _destination = b""  # where they go, by what the proxy knows

@@ -8,7 +8,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from syncpoint.base.kernel.errors import BadAckId
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    SyncpointError,
+    Unavailable,
+    detached,
+)
 from syncpoint.base.model.limits import (
     ACK_REQUEST_BYTES_MAX,
     MODIFY_DEADLINE_SECONDS_MAX,
@@ -30,14 +37,14 @@ from syncpoint.wire.transport.calls import Call, Methods, Unary
 ACK_IDS_FIELD = 2
 MODIFY_ACK_IDS_FIELD = 4
 PULL_AT_ONCE_S = 0.1  # return_immediately: time for one look, on disk if need be
-PULL_FIRST_LOOK_S = 2.0  # there, at most: as long as chains have not said what they have, or what they have is read
+PULL_FIRST_LOOK_S = 2.0  # there, at most: as long as chains have not reported what they have, or what they have is read
 
 
 def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
     """The subscription to pull from. Raises `NotFound`, or `FailedPrecondition` for a detached one."""
     record = forwarder.named(name)
     if record.detached:
-        raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+        raise detached(name)
     return record
 
 
@@ -48,7 +55,11 @@ def check_pulled(record: Subscription, text: str) -> None:
     if is_exported(record):
         raise FailedPrecondition("This method is not supported for this subscription type.")
     if record.options.forward_to:
-        raise FailedPrecondition(f"Its messages are forwarded to {record.options.forward_to}: receive them there.")
+        raise FailedPrecondition(
+            f"Messages are forwarded to {record.options.forward_to}, not delivered (resource={record.name}). Receive"
+            " them"
+            " from a subscription of that topic."
+        )
 
 
 def bad_ack_id(error: BadAckId) -> InvalidArgument:
@@ -59,7 +70,7 @@ def ended(forwarder: SubscribeForwarder, record: Subscription) -> SyncpointError
     """Why a pull of this subscription cannot go on: it was deleted, unless it was detached, or is read alone."""
     known = forwarder.catalog.subscription_by_incarnation(record.incarnation)
     if (known or record).detached:
-        return FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+        return detached(record.name)
     if known is not None:
         try:
             forwarder.check_free(known)
@@ -183,7 +194,7 @@ class SubscriberService:
             raise InvalidArgument("", "Ack deadline cannot be negative")
         if seconds > MODIFY_DEADLINE_SECONDS_MAX:
             raise InvalidArgument(
-                "ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_SECONDS_MAX} seconds"
+                "ack_deadline_seconds", f"must be between 0 and {MODIFY_DEADLINE_SECONDS_MAX} seconds, not {seconds}"
             )
         try:
             pulled = not (
@@ -210,7 +221,9 @@ class SubscriberService:
         if not asked.ack_ids:
             raise InvalidArgument("", "No ack ids specified.")
         if len(request) > ACK_REQUEST_BYTES_MAX:
-            raise InvalidArgument("ack_ids", f"the request is larger than {ACK_REQUEST_BYTES_MAX} bytes")
+            raise InvalidArgument(
+                "ack_ids", f"The request must not be larger than {ACK_REQUEST_BYTES_MAX} bytes. Split it."
+            )
         return record
 
 

@@ -108,8 +108,9 @@ def pushed_elsewhere(
 
 
 def _authored(record: Subscription, paths: Iterable[str], author: AuthorOf) -> Subscription:
-    """The record after this author has set these fields: whoever says where messages go, or as whom a model is asked,
-    is asked for it later. A field inside a dead letter policy, unless it is the topic, says nothing of that."""
+    """The record after this author has set these fields: the caller who sets where messages go, or as whom a model is
+    asked, is checked for it later. A field inside a dead letter policy, unless it is the topic, does not affect
+    that."""
     message = pubsub.Subscription.FromString(record.config)
     if not (message.HasField("push_config") or _exports(message) or record.options.forward_to):
         record = replace(record, delivery_author=None)
@@ -161,7 +162,9 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
         check_exports(message)
     if record.options.forward_to and (message.HasField("push_config") or _exports(message)):
         raise FailedPrecondition(
-            f"{record.name} forwards to {record.options.forward_to}: it cannot be pushed or exported, too."
+            f"{record.name} forwards to {record.options.forward_to} and cannot be a push or export subscription as"
+            " well."
+            " Clear forward_to first."
         )
     if message.labels:
         check_labels(dict(message.labels))
@@ -193,13 +196,17 @@ def _fill_push(message: pubsub.Subscription, vetting: Vetting | None) -> None:
         raise Unimplemented("Subscription.push_config.push_endpoint")
     check_push_config(message.push_config, vetting or Vetting())
     if message.push_config.push_endpoint and message.enable_exactly_once_delivery:
-        raise refused("enable_exactly_once_delivery", "Exactly-once delivery is not supported for push subscriptions.")
+        raise refused(
+            "enable_exactly_once_delivery",
+            "Exactly-once delivery is not supported for push subscriptions. Use pull, or unset"
+            " enable_exactly_once_delivery.",
+        )
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
 
 
 def _exports(message: pubsub.Subscription) -> bool:
-    """Whether it says of an export at all; it may say nothing of that where to."""
+    """Whether it has an export at all, which may be without a destination."""
     return any(message.HasField(field) for field in EXPORTS)
 
 

@@ -52,7 +52,7 @@ def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: It
     first = bounds.first if bounds is not None and same_first else _number(schema, settings.first_revision_id)
     last = bounds.last if bounds is not None and same_last else _number(schema, settings.last_revision_id)
     if first and last and first > last:
-        raise InvalidArgument(_FIELD, "The revision of first_revision_id is newer than that of last_revision_id.")
+        raise InvalidArgument(_FIELD, "first_revision_id must not be newer than last_revision_id.")
     return replace(record, schema=TopicSchema(schema.name, schema.uid, int(encoding), first, last))
 
 

@@ -61,9 +61,11 @@ def topic_message(record: Topic) -> pubsub.Topic:
 def check_regions(record: Topic, here: Collection[str]) -> None:
     """Raise `FailedPrecondition` where no region that may store the messages is one of those that are here."""
     if record.regions and not set(record.regions) & set(here):
-        known = f"the regions here are {', '.join(sorted(here))}" if here else "this server has no regions"
+        known = (
+            f"use a region of {', '.join(sorted(here))}" if here else "this server has no regions, so leave it empty"
+        )
         raise FailedPrecondition(
-            f"message_storage_policy.allowed_persistence_regions: {', '.join(record.regions)[:200]} cannot be honoured,"
+            f"message_storage_policy.allowed_persistence_regions: no server is in {', '.join(record.regions)[:200]};"
             f" {known}."
         )
 
@@ -71,7 +73,7 @@ def check_regions(record: Topic, here: Collection[str]) -> None:
 def _filled(record: Topic, message: pubsub.Topic) -> Topic:
     check_ingestion(message)
     if message.kms_key_name:
-        raise FailedPrecondition("kms_key_name: there is no key management service here to encrypt messages with.")
+        raise FailedPrecondition("kms_key_name: this server has no key management service. Leave it empty.")
     check_labels(dict(message.labels))
     retention = seconds_of(message, "message_retention_duration")
     if retention is not None:

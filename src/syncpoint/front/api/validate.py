@@ -45,7 +45,11 @@ def seconds_of(message: Message, field: str) -> float | None:
     duration = getattr(message, field)
     in_range = -_DURATION_S_MAX <= duration.seconds <= _DURATION_S_MAX and -_NANOS < duration.nanos < _NANOS
     if not in_range or duration.seconds * duration.nanos < 0:
-        raise refused(field, f"The value for {field} is not a valid duration.")
+        raise refused(
+            field,
+            f"The value for {field} is not a valid duration: seconds and nanos must be in range and have the same"
+            " sign.",
+        )
     return float(duration.seconds + duration.nanos / _NANOS)
 
 
@@ -76,9 +80,17 @@ def check_labels(labels: dict[str, str]) -> None:
         raise refused("labels", f"Too many labels: at most {LABELS_MAX} are allowed, the request has {len(labels)}.")
     for key, value in sorted(labels.items()):
         if not 1 <= len(key) <= LABEL_KEY_CHARACTERS_MAX or not _lower(key) or not key[0].isalpha():
-            raise refused("labels", f"Invalid label key: {key!r}.")
+            raise refused(
+                "labels",
+                f"Invalid label key: {key!r}. Use 1 to {LABEL_KEY_CHARACTERS_MAX} lowercase letters, digits, - and _,"
+                " beginning with a letter.",
+            )
         if len(value) > LABEL_VALUE_CHARACTERS_MAX or not _lower(value):
-            raise refused("labels", f"Invalid value of label {key!r}: {value!r}.")
+            raise refused(
+                "labels",
+                f"Invalid value of label {key!r}: {value!r}. Use up to {LABEL_VALUE_CHARACTERS_MAX} lowercase"
+                " letters, digits, - and _.",
+            )
 
 
 def _lower(text: str) -> bool:

@@ -42,9 +42,13 @@ class Credentials:
                 key = json.loads(text)
                 self._key = {name: str(key[name]) for name in ("client_email", "private_key", "private_key_id")}
             except (ValueError, KeyError, TypeError):
-                raise InvalidArgument("", f"{path} is no key file of a service account") from None
+                raise InvalidArgument(
+                    "",
+                    f"{path} is not a service account key file: client_email, private_key and private_key_id are"
+                    " needed",
+                ) from None
         elif not text or any(char.isspace() for char in text):
-            raise InvalidArgument("", f"{path} holds neither a token nor the key of a service account")
+            raise InvalidArgument("", f"{path} must contain a token or a service account key in JSON")
 
     @property
     def signing(self) -> bool:

@@ -1,12 +1,12 @@
 """A publisher at the edge: several endpoints, and a deadline for each message.
 
 Place: in an application that stands between two regions, or in a branch, a factory, at a gate: where one region may be
-out of reach while the other one is not. The regions copy to one another (all-active), so that whoever consumes has it.
+out of reach while the other one is not. The regions copy to one another (all-active), so that consumers have it.
 Promises: `publish` returns once a place has stored the message on its disks, or raises before the deadline has passed
-by much, and says which places may have stored it; where to go is decided by `edge_route`. Each message has an identity
+by much, and names which places may have stored it; where to go is decided by `edge_route`. Each message has an identity
 in the attribute sys.MessageId: a place that drops duplicates, and a receiver that keeps what it has seen, see through
 one that was stored at two places.
-Leaves to the caller: what to do when the deadline is missed; nothing is sent behind it.
+Leaves to the caller: what to do when the deadline is missed; nothing is sent after it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from syncpoint.wire.transport.client import Channel
 
 
 class EdgeDeadlineMissed(SyncpointError):
-    """No place has said in time that it stored the message. `in_doubt`: names of those that may have."""
+    """No place has confirmed in time that it stored the message. `in_doubt`: names of those that may have."""
 
-    def __init__(self, deadline_s: float, in_doubt: Sequence[str], said: Mapping[str, str]) -> None:
-        reasons = "; ".join(f"{name}: {text}" for name, text in said.items()) or "no place answers"
+    def __init__(self, deadline_s: float, in_doubt: Sequence[str], outcomes: Mapping[str, str]) -> None:
+        reasons = "; ".join(f"{name}: {text}" for name, text in outcomes.items()) or "no place answers"
         doubt = f" It may be stored at {', '.join(in_doubt)}." if in_doubt else " It is stored nowhere."
         super().__init__(Code.DEADLINE_EXCEEDED, f"Not stored within {deadline_s:g} s ({reasons}).{doubt}")
         self.in_doubt = list(in_doubt)
@@ -62,8 +62,8 @@ class EdgePublisher:
         patience_s: float | None = None,
         connect: Callable[[str], ClientCalls] | None = None,
     ) -> None:
-        """`places`: HOST:PORT by name, most preferred first; `patience_s`: a place that has not answered for so long is
-        not waited for alone (default: a quarter of the deadline); `connect`: for TLS or credentials.
+        """`places`: HOST:PORT by name, most preferred first; `patience_s`: a place that has not answered for this long
+        is not waited for alone (default: a quarter of the deadline); `connect`: for TLS or credentials.
         """
         self._topic, self._deadline_s = topic, deadline_s
         self._patience_s = deadline_s / 4 if patience_s is None else patience_s
@@ -113,7 +113,7 @@ class EdgePublisher:
         begun_s = time.monotonic()
         route = EdgeRoute(self._health, begun_s, begun_s + deadline_s, min(self._patience_s, deadline_s))
         news: asyncio.Queue[tuple[str, str | SyncpointError]] = asyncio.Queue()
-        said: dict[str, str] = {}
+        outcomes: dict[str, str] = {}
         while (now_s := time.monotonic()) < begun_s + deadline_s:
             for name in route.sends(now_s):
                 task = self._loop.create_task(self._send(name, message, begun_s + deadline_s - now_s, news))
@@ -128,11 +128,11 @@ class EdgePublisher:
             if isinstance(outcome, str):
                 route.answered(name)
                 return EdgeReceipt(name, outcome, identity, now_s - begun_s)
-            said[name] = outcome.message
+            outcomes[name] = outcome.message
             certain = isinstance(outcome, Unprocessed) or outcome.code not in PASSING
             if not route.refused(name, outcome.code, now_s, in_doubt=not certain):
                 raise outcome
-        raise EdgeDeadlineMissed(deadline_s, route.in_doubt, said)
+        raise EdgeDeadlineMissed(deadline_s, route.in_doubt, outcomes)
 
     async def _send(
         self, name: str, message: bytes, timeout_s: float, news: asyncio.Queue[tuple[str, str | SyncpointError]]

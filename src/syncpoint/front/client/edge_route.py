@@ -62,7 +62,7 @@ class PlaceHealth:
 
 
 class EdgeRoute:
-    """One message's way. The caller sends where `sends` says, reports what comes of it, and asks again at `wake_s`."""
+    """One message's way. The caller sends to `sends`, reports what comes of it, and asks again at `wake_s`."""
 
     def __init__(self, health: PlaceHealth, now_s: float, end_s: float, patience_s: float) -> None:
         """`end_s`: the deadline, on the same clock as `now_s`."""
@@ -77,7 +77,7 @@ class EdgeRoute:
 
     @property
     def in_doubt(self) -> list[str]:
-        """Places that may have stored the message without having said so."""
+        """Places that may have stored the message without having confirmed it."""
         return sorted({*self._under_way, *self._in_doubt})
 
     def sends(self, now_s: float) -> list[str]:

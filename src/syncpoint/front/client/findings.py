@@ -1,6 +1,6 @@
 """Findings: why the subscribers of a subscription get nothing, or not all, and what to do.
 
-Place: behind `syncpoint why` and the console, which ask for the facts; conclusions are drawn here, nobody is asked.
+Place: serves `syncpoint why` and the console, which ask for the facts; conclusions are drawn here, nobody is asked.
 Promise: never without a finding, the one that explains most first. Says "may" where the answers leave it open.
 """
 
@@ -38,7 +38,7 @@ class Facts:
     send_suspended: bool | None = None
     """Of its topic; None: not known."""
     unknown: list[str] = field(default_factory=list)
-    """What was not answered, in words, beside those processes that the state says did not answer."""
+    """What was not answered, in words, beside those processes that did not answer according to the state."""
 
 
 def findings(facts: Facts) -> list[Obstacle]:
@@ -145,7 +145,7 @@ def _waiting(facts: Facts) -> list[Obstacle]:
             may.append("earlier messages of their ordering keys may be unacknowledged")
         if config.HasField("retry_policy"):
             may.append("they may wait for the retry policy's backoff")
-        text = f"{counted(waiting, 'message')} behind{_age(state)}: " + ", or ".join(may) + "."
+        text = f"{counted(waiting, 'message')} waiting{_age(state)}: " + ", or ".join(may) + "."
         found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} shows them."))
     return found
 

@@ -1,7 +1,7 @@
 """The path of one message through a server, read from its topic's delivery records, and through regions.
 
 Place: under `syncpoint trace`; the records are ordinary messages of the topic's records topic, read by peeking.
-Promise: what the records do not say is not made up: their gaps (`recording.record_gaps`) are said to be not known.
+Promise: what the records do not contain is not made up: their gaps (`recording.record_gaps`) are reported as unknown.
 Nothing is consumed.
 """
 
@@ -21,7 +21,7 @@ from syncpoint.wire.protobuf.messages import admin, pubsub
 
 PAGE: Final = 1000
 MARGIN_S: Final = 60
-"""Records are looked for from so long before the publish time on: the clocks of servers differ."""
+"""Records are looked for from this long before the publish time on: the clocks of servers differ."""
 
 
 @dataclass(frozen=True, slots=True)

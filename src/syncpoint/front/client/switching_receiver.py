@@ -1,7 +1,7 @@
 """A receiver that moves between two places where the same messages are, and hands out each message once.
 
 Place: in a consumer of active-passive topics. The secondary has copies of what the primary had; after a move there is
-behind the move what was handled before it. `SeenMessages` decides what is new, `SwitchingReceiver` pulls and
+after the move what was handled before it. `SeenMessages` decides what is new, `SwitchingReceiver` pulls and
 acknowledges. Promise: by id, a message is handed out once, if it comes again within `keep_s` of publish time. By time,
 nothing is ever skipped that may be new, with clocks that differ by up to `skew_s`: what was published within that of
 the newest one comes again, and is handed out again. Both count what they skip.
@@ -28,7 +28,7 @@ class SeenMessages:
     """What was handled, by id: the attribute sys.MessageId where the publisher gave one, else the message's id."""
 
     def __init__(self, *, keep_s: float = KEEP_S) -> None:
-        """`keep_s`: an id is kept until a message is seen that was published so much later."""
+        """`keep_s`: an id is kept until a message is seen that was published this much later."""
         self.skipped = 0
         self._keep_s = keep_s
         self._ids: set[str] = set()
@@ -118,7 +118,7 @@ class Received:
 
 @dataclass(slots=True)
 class SwitchingReceiver:
-    """Pulls where `where()` says, a name of `places`; used from one thread, as a context manager."""
+    """Pulls from `where()`, a name of `places`; used from one thread, as a context manager."""
 
     places: Mapping[str, ReceivingPlace]
     where: Callable[[], str]
@@ -152,7 +152,7 @@ class SwitchingReceiver:
         return found
 
     def done(self, handled: Iterable[Received]) -> None:
-        """These were handled: they are not handed out again, wherever they are. Raises `SyncpointError`, behind which
+        """These were handled: they are not handed out again, wherever they are. Raises `SyncpointError`, after which
         they may be delivered again, and are skipped.
         """
         given = list(handled)

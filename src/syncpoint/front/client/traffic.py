@@ -98,7 +98,7 @@ class _Pace:
         self._due_s = time.perf_counter()
 
     async def turn(self, count: int) -> float:
-        """Wait for the turn of a request of so many messages; returns when it was due."""
+        """Wait for the turn of a request of this many messages; returns when it was due."""
         if not self._each_s:
             return time.perf_counter()
         due_s = self._due_s
@@ -109,7 +109,7 @@ class _Pace:
 
 @dataclass(frozen=True)
 class PublishLoad:
-    """`messages` of `size` bytes in requests of `batch`, over so many connections with `window` requests each under
+    """`messages` of `size` bytes in requests of `batch`, over this many connections with `window` requests each under
     way, and for `seconds` at most; `keys`: how many ordering keys take turns, 0 for none; `rate`: messages a second
     over all connections, 0 for as many as possible.
     """
@@ -185,7 +185,7 @@ async def _published(target: Target, channel: Channel, message: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ReceiveLoad:
-    """`messages` of a subscription over so many streams; it ends earlier once nothing has come for `idle_s`, or
+    """`messages` of a subscription over this many streams; it ends earlier once nothing has come for `idle_s`, or
     `seconds` after the first message.
     """
 

@@ -1,1 +1,1 @@
-"""The front end of a cluster: calls of clients go on to whoever serves them, failures stay hidden. See DESIGN.md."""
+"""The front end of a cluster: calls go on to the processes that serve them, failures stay hidden. See DESIGN.md."""

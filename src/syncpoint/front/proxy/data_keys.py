@@ -1,10 +1,10 @@
 """Data keys: one per topic and version, stored in the metadata, wrapped by a key-encryption key that is not.
 
 Place: under `sealing`. The key-encryption key (KEK) comes from a file that only proxies can read; who has the metadata,
-the disks and the wire behind the proxies has nothing without it.
-Stored: keys/topics/TOPIC says which number is used for new messages; keys/data/NUMBER holds a wrapped key. Numbers are
-unique in the cluster, so a message finds its key by the number in its header, whatever topic it came by; that another
-topic has messages under a key, dead letters, stands in keys/lent/NUMBER/TOPIC.
+the disks and the wire between processes has nothing without it.
+Stored: keys/topics/TOPIC holds the number that is used for new messages; keys/data/NUMBER holds a wrapped key. Numbers
+are unique in the cluster, so a message finds its key by the number in its header, whatever topic it came by; that
+another topic has messages under a key, dead letters, stands in keys/lent/NUMBER/TOPIC.
 Rotation: `rewrap` when the KEK changes (messages stay as they are), `rotate` for a new data key (old messages keep
 theirs). A key is never deleted here: a snapshot may bring its messages back. See `key_admin` for what operators do.
 """
@@ -103,11 +103,15 @@ class KeyRing:
             self.refresh()
         cipher = self._ciphers.get(kek)
         if cipher is None:
-            raise FailedPrecondition(f"The key-encryption key {kek} is not in this proxy's key file.")
+            raise FailedPrecondition(
+                f"The key-encryption key {kek} is not in this proxy's key file. Add it to sealing.key_file."
+            )
         try:
             return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], bound_to)
         except InvalidTag:
-            raise FailedPrecondition(f"A data key under {kek} was tampered with.") from None
+            raise FailedPrecondition(
+                f"A data key encrypted with {kek} was changed after it was stored and cannot be used."
+            ) from None
 
 
 class DataKey:
@@ -179,7 +183,7 @@ class TopicKeys:
             return
         key = LENT_KEYS.key(number, topic)
         if await self._get(key) is None and not await self._txn([], [Put(key, b"{}")]):
-            raise Unavailable("The keys of sealed messages cannot be written.")
+            raise Unavailable("The keys of sealed messages cannot be written. Try again.")
         if len(self._lent) >= CACHED_MAX:
             del self._lent[next(iter(self._lent))]
         self._lent[number, topic] = None
@@ -193,7 +197,7 @@ class TopicKeys:
             if await self._txn([unchanged(TOPIC_KEYS.key(topic), revision)], puts):
                 self._use(topic, number, cipher)
                 return number
-        raise Unavailable("The key was changed by others at the same time. Try again.")
+        raise Unavailable("Another process kept changing the topic's key at the same time. Try again.")
 
     async def rewrap(self) -> int:
         """Wrap every data key that is under an older KEK with the current one; returns how many."""
@@ -227,7 +231,7 @@ class TopicKeys:
                 return self._use(topic, number, cipher)
             known = await self._get(TOPIC_KEYS.key(topic))
             if known is None:
-                raise Unavailable("The key of the topic was removed at this moment. Try again.")
+                raise Unavailable("The topic's key was removed while this call ran. Try again.")
         number = json.loads(known.value)["number"]
         used = self._current.get(topic)
         if used is not None and used.number == number:
@@ -256,7 +260,9 @@ class TopicKeys:
             return known
         found = await self._get(DATA_KEYS.key(number))
         if found is None:
-            raise FailedPrecondition(f"There is no data key {number}.")
+            raise FailedPrecondition(
+                f"Data key {number} does not exist any more; messages sealed with it cannot be read."
+            )
         cipher = AESGCM(self._unwrapped(number, json.loads(found.value)))
         self._remember(number, cipher)
         return cipher
@@ -315,8 +321,10 @@ def _keys_in(path: Path) -> list[bytes]:
         return found
     except (UnicodeDecodeError, ValueError) as error:
         # Nothing of the content may show in a message.
-        kind = "is not text" if isinstance(error, UnicodeDecodeError) else "has a line that is no key"
-        raise InvalidArgument("sealing.key_file", f"{path} {kind}: 32 bytes in hexadecimal or base64") from None
+        kind = "is not text" if isinstance(error, UnicodeDecodeError) else "has a line that is not a key"
+        raise InvalidArgument(
+            "sealing.key_file", f"{path} {kind}: a key is 32 bytes in hexadecimal or base64"
+        ) from None
 
 
 def _decoded(line: str) -> bytes:

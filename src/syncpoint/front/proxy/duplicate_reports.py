@@ -87,7 +87,7 @@ class DuplicateReports:
         del self._waiting[chain], self._tasks[chain]
 
     async def _ask(self, chain: int, batches: list[int]) -> Any | None:
-        """What the owner says; None when nobody answers for the chain now."""
+        """What the owner answers; None when nobody answers for the chain now."""
         owner = self._view.owner(chain)
         if owner is None:
             return None

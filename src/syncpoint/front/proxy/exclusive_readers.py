@@ -2,9 +2,9 @@
 
 Place: under `pipeline_reading`, around the positions it gathers from the chains of the topic.
 Promise: a reader gets positions only when nobody else is delivered anything: its hold is in the catalog
-(`metadata.reader_holds`), every subscribe forwarder knew it when it said that nobody consumes there, and every chain
-knew it when it said that it delivers to none. Only then is it confirmed; what could not be is taken out again. It
-outlives every process: who serves the reader next finds it in the catalog.
+(`metadata.reader_holds`), every subscribe forwarder knew it when it reported that nobody consumes there, and every
+chain knew it when it reported that it delivers to none. Only then is it confirmed; what could not be is taken out
+again. It outlives every process: who serves the reader next finds it in the catalog.
 """
 
 from __future__ import annotations
@@ -84,17 +84,20 @@ class ClusterReaders:
             with contextlib.suppress(Conflict):
                 await self._commit([drop_hold(record.incarnation)])
                 return
-        raise Unavailable("The catalog changes too often at once. Try again.")
+        raise Unavailable("Other callers kept changing the catalog while this call ran. Try again.")
 
     def _of_others_or(self, record: Subscription, reader: str, now_ns: int) -> ReaderHold | None:
         """The reader's hold now. Raises `FailedPrecondition`, `Unavailable` for that of another one."""
         hold = hold_of(self.catalog, record.incarnation, now_ns)
         if hold is not None and hold.reader != reader:
             if not hold.confirmed:
-                raise Unavailable(f"The stream {hold.reader} is about to read {record.name} alone. Try again.")
+                raise Unavailable(
+                    f"The stream {hold.reader} is about to become the exclusive reader of {record.name}. Try again."
+                )
             raise FailedPrecondition(
-                f"The subscription {record.name} is read by the stream {hold.reader} alone. Stop that stream, or use a"
-                " subscription of your own."
+                f"The subscription {record.name} has an exclusive reader, the stream {hold.reader}. Stop that stream,"
+                " or"
+                " create another subscription."
             )
         return hold
 
@@ -105,24 +108,24 @@ class ClusterReaders:
             with contextlib.suppress(Conflict):
                 await self._commit(put_hold(self.catalog, record.incarnation, hold, now_ns))
                 return
-        raise Unavailable("The catalog changes too often at once. Try again.")
+        raise Unavailable("Other callers kept changing the catalog while this call ran. Try again.")
 
     async def _replace(self, record: Subscription, hold: ReaderHold, after: ReaderHold | None) -> None:
         """Confirm a hold, or take it out, if it is still the one that was written here."""
         for _ in range(CONFLICTS_MAX):
             if written_hold(self.catalog, record.incarnation) != hold:
-                raise Aborted(f"Another call of {hold.reader} takes {record.name} at the same time. Try again.")
+                raise Aborted(f"Another call of {hold.reader} is taking {record.name} at the same time. Try again.")
             changes = [drop_hold(record.incarnation)]
             if after is not None:
                 changes = put_hold(self.catalog, record.incarnation, after, self.clock.time_ns())
             with contextlib.suppress(Conflict):
                 await self._commit(changes)
                 return
-        raise Unavailable("The catalog changes too often at once. Try again.")
+        raise Unavailable("Other callers kept changing the catalog while this call ran. Try again.")
 
     async def _check_consumers(self, record: Subscription) -> None:
-        """Every subscribe forwarder says, knowing of the hold, that nobody consumes there. Raises `FailedPrecondition`,
-        `Unavailable`.
+        """Every subscribe forwarder reports, knowing of the hold, that nobody consumes there. Raises
+        `FailedPrecondition`, `Unavailable`.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + NOTIFY_S
@@ -133,5 +136,7 @@ class ClusterReaders:
             if not silent:
                 return
             if loop.time() >= end:
-                raise Unavailable(f"It is not known whether {record.name} has other consumers: {'; '.join(silent)}.")
+                raise Unavailable(
+                    f"It is not known whether {record.name} has other consumers: {'; '.join(silent)}. Try again."
+                )
             await asyncio.sleep(AGAIN_S)

@@ -1,9 +1,9 @@
 """Failure detection: which processes that owe us an answer are suspected, because they do not answer pings either.
 
-Place: under `publisher` and the relays. A process that was killed is noticed by its connections; one that hangs says
-nothing, and its lease ends only after seconds. So whoever waits for an address for long has it pinged: a process that
-is merely slow answers, and is waited for; one that does not answer twice is suspected, and what can go elsewhere does.
-Suspicion is for speed: nothing that must not happen twice rests on it.
+Place: under `publisher` and the relays. A process that was killed is noticed by its connections; one that hangs sends
+nothing, and its lease ends only after seconds. So a call that waits for an address for long has it pinged: a process
+that is merely slow answers, and is waited for; one that does not answer twice is suspected, and what can go elsewhere
+does. Suspicion is for speed: nothing that must not happen twice rests on it.
 """
 
 from __future__ import annotations

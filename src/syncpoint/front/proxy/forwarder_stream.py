@@ -89,7 +89,7 @@ class ForwarderStreams:
 
 
 class ForwarderStream(ABC):
-    """One, as whoever needs it sees it: streams to forwarders, one after the other. `member`: the forwarder behind it
+    """One, as its user sees it: streams to forwarders, one after the other. `member`: the forwarder that serves it
     now, None between two. `number`: which of the forwarders that share a subscription it prefers.
     """
 
@@ -102,7 +102,7 @@ class ForwarderStream(ABC):
         self.record: Subscription | None = None
         self.member: Member | None = None
         self._running: asyncio.Task[None] | None = None
-        self._behind: AnyStream | None = None
+        self._upstream: AnyStream | None = None
         self._closing: asyncio.Task[None] | None = None
         self._closes = False  # we have the forwarder end the stream that is open
         self._better_since: float | None = None
@@ -168,7 +168,7 @@ class ForwarderStream(ABC):
                 if not self._closes:
                     tried.add(member.name)
             elif error.code is Code.NOT_FOUND and self.streams.serving.known(record):
-                lag_until = lag_until or loop.time() + LAG_S  # its copy of the catalog may be behind ours
+                lag_until = lag_until or loop.time() + LAG_S  # its copy of the catalog may be older than ours
                 if loop.time() > lag_until:
                     return error
                 await self._pause(turns)
@@ -187,17 +187,17 @@ class ForwarderStream(ABC):
     def _opened_at(self, member: Member, path: str, name: str = "") -> Iterator[AnyStream]:
         """A stream to a forwarder, which is watched while it is open. `name`: what it is called there."""
         streams = self.streams
-        behind = streams.peers.stream(member.address, path, ((STREAM_NAME, name.encode()),) if name else ())
+        upstream = streams.peers.stream(member.address, path, ((STREAM_NAME, name.encode()),) if name else ())
         self.member, self._better_since = member, None
         streams.detector.wait(member.address, self)
         try:
-            yield behind
+            yield upstream
         finally:
-            self.member = self._behind = None
+            self.member = self._upstream = None
             if self._closing is not None:
                 self._closing.cancel()
                 self._closing = None
-            behind.cancel()
+            upstream.cancel()
             streams.detector.done(member.address, self)
             streams.peers.unpin(member.address)
 
@@ -214,10 +214,10 @@ class ForwarderStream(ABC):
                 turns += 1
         return response
 
-    async def _say(self, record: Subscription, behind: AnyStream, found: TransformedResponse) -> None:
+    async def _say(self, record: Subscription, upstream: AnyStream, found: TransformedResponse) -> None:
         """What became of a response, to the forwarder that lends in turns."""
         try:
-            await behind.send(found.turn())
+            await upstream.send(found.turn())
         except SyncpointError as error:
             log.debug("a forwarder that ended its stream learns by calls what became of messages: %s", error)
             self.streams.relay.say(record, found)
@@ -226,8 +226,8 @@ class ForwarderStream(ABC):
 
     def leave_silent(self) -> None:
         """The forwarder is suspected: leave it, unless there is no other."""
-        if self._behind is not None and self._better() is not None:
-            self._behind.cancel()
+        if self._upstream is not None and self._better() is not None:
+            self._upstream.cancel()
 
     def review(self, now: float) -> bool:
         """Move to a better forwarder when it has been the better one for a while; True when it is done now."""
@@ -252,16 +252,16 @@ class ForwarderStream(ABC):
 
     def _close_behind(self) -> None:
         """Let the forwarder end the stream well, so that everything it sent arrives; it is cut off after a while."""
-        if self._behind is not None and self._closing is None:
+        if self._upstream is not None and self._closing is None:
             self._closes = True
-            self._closing = self.streams.tasks.start(self._end(self._behind))
+            self._closing = self.streams.tasks.start(self._end(self._upstream))
 
-    async def _end(self, behind: AnyStream) -> None:
+    async def _end(self, upstream: AnyStream) -> None:
         try:
             async with asyncio.timeout(END_S):
-                await behind.end()
+                await upstream.end()
             await asyncio.sleep(END_S)
         except (SyncpointError, TimeoutError) as error:
             log.debug("a stream is cut off: %s", error)
         finally:
-            behind.cancel()
+            upstream.cancel()

@@ -1,6 +1,6 @@
-"""Dead letters by hand in a cluster: messages given up at whoever lent them, and letters published again.
+"""Dead letters by hand in a cluster: messages given up at the forwarder that lent them, and letters published again.
 
-Place: behind `api.letter_admin` in a proxy.
+Place: called by `api.letter_admin` in a proxy.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class ProxyLetters:
         """As other processes publish what came in before: with its data sealed as it is."""
         address = self._own_address()
         if address is None:
-            raise Unavailable("This process has not joined its cluster yet.")
+            raise Unavailable("This process has not joined its cluster yet. Try again.")
         return await self._peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=PUBLISH_S)

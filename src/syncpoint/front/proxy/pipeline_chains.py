@@ -46,7 +46,7 @@ class ChainCalls:
         """The answer of a chain's owner. `again`: the call may be made twice; otherwise it is made again only where the
         first one surely did nothing. Raises `SyncpointError`.
         """
-        turns, reason = 0, "nobody has it open"
+        turns, reason = 0, "no process has it open"
         while (left_s := deadline - _now()) > 0:
             owner = self._view.owner(chain)
             if owner is not None:
@@ -60,7 +60,7 @@ class ChainCalls:
                     reason = error.message
             await self._change(min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)]))
             turns += 1
-        raise Unavailable(f"Chain {chain} does not answer in time: {reason}. Try again.")
+        raise Unavailable(f"Chain {chain} did not answer in time: {reason}. Try again.")
 
     async def owner(self, chain: int, deadline: float) -> ChainOwner:
         """Who has a chain open. Raises `Unavailable` when nobody has in time."""
@@ -74,7 +74,7 @@ class ChainCalls:
         """
         left_s = deadline - _now()
         if left_s <= 0:
-            raise Unavailable(f"Nobody has {what} open now. Try again.")
+            raise Unavailable(f"No process has {what} open now. Try again.")
         await self._change(min(left_s, LOOK_S))
 
     def stream(self, chain: int, owner: ChainOwner, path: str) -> AnyStream:
@@ -93,7 +93,7 @@ class ChainCalls:
             while not task.done():
                 await asyncio.wait((task, self._next_change()), return_when=asyncio.FIRST_COMPLETED)
                 if not task.done() and self._view.owner(chain) != owner:
-                    raise Unavailable(f"Chain {chain} gets another owner.")
+                    raise Unavailable(f"Chain {chain} is moving to another owner. Try again.")
             return task.result()
         finally:
             await stop([task])
@@ -185,7 +185,7 @@ class Relays:
 def _end_of(task: asyncio.Task[None]) -> SyncpointError | None:
     """How the stream ends that a task has relayed."""
     if task.cancelled():
-        return Unavailable("The proxy is about to stop; go on at another one.")
+        return Unavailable("The proxy is stopping. Continue at another one.")
     error = task.exception()
     if error is None or isinstance(error, SyncpointError):
         return error

@@ -58,7 +58,7 @@ class ClusterCursors:
         def entered(known: dict[str, CursorLimits]) -> dict[str, CursorLimits]:
             if wanted.name not in known and len(known) >= CURSORS_MAX:
                 raise ResourceExhausted(
-                    f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with."
+                    f"The topic already has {CURSORS_MAX} cursors, the maximum. Delete unused ones first."
                 )
             return {**known, wanted.name: limits}
 
@@ -103,7 +103,7 @@ class ClusterCursors:
                 if error.code is not Code.NOT_FOUND:
                     raise
         if not there:
-            raise NotFound(name, f"The topic has no cursor {name!r}; ListCursors shows those it has.")
+            raise NotFound(name, f"The topic has no cursor {name!r}. Call ListCursors for those it has.")
 
     async def clean(self) -> None:
         """Take out the names that no chain knows any more, and those of deleted topics. Raises `SyncpointError`."""
@@ -138,7 +138,7 @@ class ClusterCursors:
                 return
             except Conflict:
                 continue  # the catalog has caught up
-        raise Unavailable("The catalog changes too often at once. Try again.")
+        raise Unavailable("Other callers kept changing the catalog while this call ran. Try again.")
 
 
 class CursorCleaner(Periodic):
@@ -160,7 +160,7 @@ def _without(gone: Iterable[str]) -> Callable[[dict[str, CursorLimits]], dict[st
 
 
 def _join(whole: Any, part: Any, chain: int) -> None:
-    """Add what one chain says of a cursor to what is known of it."""
+    """Add what one chain reports of a cursor to what is known of it."""
     for ranges, more in ((whole.ranges, part.ranges), (whole.lost, part.lost)):
         for one in more:
             one.chain = chain

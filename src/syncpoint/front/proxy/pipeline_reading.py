@@ -2,7 +2,7 @@
 
 Place: beside the other methods for clients; each chain answers for its own sources (`pipeline.mounting`).
 Promise: positions are complete, or the call fails: they hold every source of every chain that was registered for the
-topic when the call began. What is read comes from whoever owns the chain then, with the offsets it always had. Data
+topic when the call began. What is read comes from the owner of the chain then, with the offsets it always had. Data
 that was sealed is opened here, or the read fails.
 """
 
@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from syncpoint.base.model.errors import Aborted, FailedPrecondition, InvalidArgument, OutOfRange, Unavailable
+from syncpoint.base.model.errors import Aborted, InvalidArgument, OutOfRange, Unavailable
 from syncpoint.base.runtime.tasks import all_of
 from syncpoint.broker.pipeline import columns, reading_positions
 from syncpoint.broker.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX
-from syncpoint.broker.router.location import may_pass
+from syncpoint.broker.router.location import check_passing
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.metadata.store_client import SharedStore, answered
@@ -115,16 +115,18 @@ class ClusterReader:
     async def _topic_of(self, asked: Any) -> Topic:
         """The topic that is meant; what a request without any chain to ask would be refused for is found here."""
         if bool(asked.topic) == bool(asked.subscription):
-            raise InvalidArgument("topic", "name a topic or a subscription, one of them")
+            raise InvalidArgument("topic", "exactly one of topic and subscription must be set")
         if asked.subscription and self.catalog.subscription(asked.subscription) is None:
             await self._refresh()
         name = asked.topic
         if asked.subscription and asked.HasField("cursor"):
-            raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
+            raise InvalidArgument(
+                "cursor", "must not be set for a subscription, which keeps its unacknowledged messages"
+            )
         if asked.subscription:
             name = reading_positions.subscription_named(self.catalog, asked.subscription).topic_name
             if asked.processed and not asked.exclusive_reader:
-                raise InvalidArgument("processed", "only an exclusive_reader acknowledges what it has processed")
+                raise InvalidArgument("processed", "may only be set together with exclusive_reader")
         topic = await self._topic(name, asked.topic_incarnation)
         if asked.WhichOneof("starting") == "snapshot":
             if self.catalog.snapshot(asked.snapshot) is None:
@@ -137,12 +139,11 @@ class ClusterReader:
         if known is None or (incarnation and known.incarnation != incarnation):
             await self._refresh()
         topic = reading_positions.topic_named(self.catalog, name, incarnation)
-        if not may_pass(topic, self._region):
-            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self._region}.")
+        check_passing(topic, self._region)
         return topic
 
     async def _ask(self, topic: Topic, asked: Any, deadline: float) -> dict[int, Any]:
-        """What every chain of the topic says, by number; all of them, or an error."""
+        """What every chain of the topic answers, by number; all of them, or an error."""
         # What was published before this call is in chains that are registered by now.
         numbers = await answered(registered_chains(self._store, topic.incarnation))
         processed = list(asked.processed)
@@ -188,7 +189,7 @@ class ClusterReader:
     async def _list_cursors(self, call: Call, request: bytes) -> bytes:
         asked = parsed(pipeline.ListCursorsRequest, request)
         if bool(asked.topic) == bool(asked.project):
-            raise InvalidArgument("topic", "name a topic or a project, one of them")
+            raise InvalidArgument("topic", "exactly one of topic and project must be set")
         topics = [await self._topic(asked.topic, 0)] if asked.topic else self.cursors.topics(asked.project)
         found = [one for topic in topics for one in await self.cursors.listed(topic, deadline_of(call))]
         encoded: bytes = pipeline.ListCursorsResponse(cursors=found).SerializeToString()
@@ -202,7 +203,7 @@ class ClusterReader:
     async def _release_subscription(self, call: Call, request: bytes) -> bytes:
         asked = parsed(pipeline.ReleaseSubscriptionRequest, request)
         if not asked.exclusive_reader:
-            raise InvalidArgument("exclusive_reader", "say who gives the subscription free")
+            raise InvalidArgument("exclusive_reader", "must be set: the reader that releases the subscription")
         await self._refresh()
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         await self._readers.release(record, asked.exclusive_reader)
@@ -213,7 +214,7 @@ class ClusterReader:
     async def _read_range(self, client: RelayedStream) -> None:
         request = await client.receive()
         if request is None:
-            raise InvalidArgument("", "the call ended without a request")
+            raise InvalidArgument("", "The call ended without a request.")
         asked = parsed(pipeline.ReadRangeRequest, request)
         if not 0 <= asked.frame_bytes <= FRAME_BYTES_MAX:
             raise InvalidArgument("frame_bytes", f"must be between 0 (the default) and {FRAME_BYTES_MAX}")
@@ -224,24 +225,24 @@ class ClusterReader:
         if not asked.chain:
             asked.chain = await self._chain_of(topic, asked, deadline)
         owner = await self.chains.owner(asked.chain, deadline)
-        behind = self.chains.stream(asked.chain, owner, READER.ReadRange)
+        upstream = self.chains.stream(asked.chain, owner, READER.ReadRange)
 
         sealer = self._sealer if columns.DATA in asked.columns else None
 
         async def relay() -> None:
-            await behind.send(asked.SerializeToString())
-            await behind.end()
+            await upstream.send(asked.SerializeToString())
+            await upstream.end()
             if sealer is None:
-                while (parts := await behind.receive_parts()) is not None:
+                while (parts := await upstream.receive_parts()) is not None:
                     await client.send(parts)
             else:
-                while (frame := await behind.receive()) is not None:
+                while (frame := await upstream.receive()) is not None:
                     await client.send(await self._opened(frame, asked.columns))
 
         try:
             await self.chains.while_owner(asked.chain, owner, relay())
         finally:
-            self.chains.close(owner, behind)
+            self.chains.close(owner, upstream)
 
     async def _opened(self, message: bytes, chosen: Sequence[int]) -> bytes:
         assert self._sealer is not None
@@ -256,7 +257,8 @@ class ClusterReader:
             if any(one.source == asked.source for one in answer.sources):
                 return number
         raise OutOfRange(
-            f"Nothing of source {asked.source} of {topic.name} is stored any more. Call GetPositions for what is."
+            f"Source {asked.source} of {topic.name} has no stored messages any more. Call GetPositions for the sources"
+            " that have."
         )
 
 

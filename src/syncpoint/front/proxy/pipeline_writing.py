@@ -1,9 +1,9 @@
 """EpochWriter in a cluster: every query is sent to the chain where it is at home.
 
 Place: beside the other methods for clients; the chain's owner does the work (`pipeline.mounting`).
-Promise: a query and its link have one home, chosen by whoever first learns of them and written in the metadata before
-anything is staged; it goes where the chain goes. Messages of a topic are staged only where that topic may be stored.
-Frames pass as they came, or with their data sealed; nothing of a stage is kept here.
+Promise: a query and its link have one home, chosen by the process that first learns of them and written in the metadata
+before anything is staged; it goes where the chain goes. Messages of a topic are staged only where that topic may be
+stored. Frames pass as they came, or with their data sealed; nothing of a stage is kept here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syncpoint.base.runtime.tasks import stop
 from syncpoint.broker.pipeline.epoch_commits import check_name
 from syncpoint.broker.pipeline.homes import Homes, link_key, query_key
 from syncpoint.broker.router import rendezvous
-from syncpoint.broker.router.location import durability_class, may_pass
+from syncpoint.broker.router.location import check_passing, durability_class
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.front.proxy.pipeline_chains import ChainCalls, RelayedStream, Relays, deadline_of
@@ -83,24 +83,24 @@ class ClusterWriter:
                 topic = await self._topic_of(_staged(frame)) or NO_TOPIC
             chain = await self._home(header.run.query, header.link, topic, deadline)
         owner = await self.chains.owner(chain, deadline)
-        behind = self.chains.stream(chain, owner, WRITER.Stage)
+        upstream = self.chains.stream(chain, owner, WRITER.Stage)
         try:
-            answer = await self.chains.while_owner(chain, owner, self._relay(client, behind, chain, [first, *frames]))
+            answer = await self.chains.while_owner(chain, owner, self._relay(client, upstream, chain, [first, *frames]))
         finally:
-            self.chains.close(owner, behind)
+            self.chains.close(owner, upstream)
         await client.send(answer)
 
-    async def _relay(self, client: RelayedStream, behind: AnyStream, chain: int, begun: list[bytes]) -> bytes:
+    async def _relay(self, client: RelayedStream, upstream: AnyStream, chain: int, begun: list[bytes]) -> bytes:
         """Pass everything on; returns the answer. The owner may refuse at any time."""
 
         async def send() -> None:
             for message in begun:
-                await self._pass(message, behind, chain)
+                await self._pass(message, upstream, chain)
             while (message_now := await client.receive()) is not None:
-                await self._pass(message_now, behind, chain)
-            await behind.end()
+                await self._pass(message_now, upstream, chain)
+            await upstream.end()
 
-        sending, answering = asyncio.ensure_future(send()), asyncio.ensure_future(behind.receive())
+        sending, answering = asyncio.ensure_future(send()), asyncio.ensure_future(upstream.receive())
         try:
             await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
@@ -109,23 +109,23 @@ class ClusterWriter:
         finally:
             await stop((sending, answering))
         if answer is None:
-            raise Unavailable("The stage may or may not be stored; stage again.")
+            raise Unavailable("The stage may or may not be stored. Stage again.")
         return answer
 
-    async def _pass(self, message: bytes, behind: AnyStream, chain: int) -> None:
+    async def _pass(self, message: bytes, upstream: AnyStream, chain: int) -> None:
         asked = _staged(message)
         topic = await self._topic_of(asked)
         if topic is not None and not self.routes.allowed(chain, topic):
             raise FailedPrecondition(
-                f"The query is at home in chain {chain}, where messages of {topic.name} (durability class"
-                f" {durability_class(topic)}) may not be stored. Write topics of different classes or regions by"
-                " queries of their own."
+                f"The query writes to chain {chain}, where messages of {topic.name} (durability class"
+                f" {durability_class(topic)}) may not be stored. Use a query of its own for each durability class and"
+                " region."
             )
         if topic is not None and self._sealer is not None:
             asked.frame.batch = await self._sealer.seal_batch(topic.incarnation, asked.frame.batch, asked.frame.columns)
             asked.frame.topic_incarnation = topic.incarnation
             message = asked.SerializeToString()
-        await behind.send(message)
+        await upstream.send(message)
 
     async def _topic_of(self, asked: pipeline.StageRequest) -> Topic | None:
         """The topic of a frame; None: it is none. Raises `NotFound`, `FailedPrecondition`."""
@@ -140,8 +140,7 @@ class ClusterWriter:
             topic = self.catalog.topic(name)
             if topic is None:
                 raise NotFound(checked)
-        if not may_pass(topic, self.routes.region):
-            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
+        check_passing(topic, self.routes.region)
         return topic
 
     # -- homes -------------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ class ClusterWriter:
                 chain = await self._chosen(link or query, topic, deadline)
             if await self.homes.place(missing, chain):
                 return chain
-        raise Unavailable(f"Query {query} cannot get a home now. Try again.")
+        raise Unavailable(f"Query {query} cannot be assigned to a chain now. Try again.")
 
     async def _chosen(self, name: str, topic: Topic, deadline: float) -> int:
         """A chain that may store the topic: of the nearest of those that are open, the name's first choice."""
@@ -231,7 +230,7 @@ class ClusterWriter:
     async def _link_home(self, link: str) -> int:
         chain = await self.homes.chain_at(link_key(link))
         if chain is None:
-            raise NotFound(link, f"There is no link {link}.")
+            raise NotFound(link, f"Link not found (resource={link}).")
         return chain
 
 
@@ -252,6 +251,6 @@ def _check_same(query: str, link: str, found: list[Any]) -> None:
     known = [one for one in found if one is not None]
     if len(set(known)) > 1:
         raise FailedPrecondition(
-            f"Query {query} is at home in chain {known[0]}, and link {link} in chain {known[1]}; an epoch cannot be in"
-            " both. Begin the query anew, with a new checkpoint, or give the link another name."
+            f"Query {query} writes to chain {known[0]} and link {link} to chain {known[1]}; an epoch must be in one"
+            " chain. Restart the query with a new checkpoint, or rename the link."
         )

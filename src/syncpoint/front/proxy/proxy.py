@@ -50,14 +50,14 @@ from syncpoint.wire.transport.calls import Methods, Streaming, Unary
 
 
 async def _refused(changes: Sequence[CatalogChange]) -> None:
-    raise Unavailable("This proxy cannot change the catalog.")
+    raise Unavailable("This proxy cannot change the catalog. Send the request to another proxy of the cluster.")
 
 
 @dataclass(frozen=True)
 class ProxyCluster:
-    """The cluster as this process, `me`, sees and changes it. `view` and the catalog's copy are started by whoever made
-    them; `refresh` lets the copy catch up with what others have changed; `commit` changes the catalog. `spanning`:
-    durability classes whose disks may lie in several regions; `universe`: the number of the installation.
+    """The cluster as this process, `me`, sees and changes it. `view` and the catalog's copy are started by the caller
+    that made them; `refresh` lets the copy catch up with what others have changed; `commit` changes the catalog.
+    `spanning`: durability classes whose disks may lie in several regions; `universe`: the number of the installation.
     """
 
     me: Member
@@ -82,7 +82,7 @@ class MessageHandling:
 
 
 class Proxy:
-    """One proxy. `distances` of regions are measured by whoever made them."""
+    """One proxy. `distances` of regions are measured by the caller that made them."""
 
     def __init__(
         self, cluster: ProxyCluster, handling: MessageHandling, distances: Distances, clock: Clock | None = None
@@ -167,7 +167,7 @@ class Proxy:
         self.relay.drain()
 
     async def stop(self) -> None:
-        """After the server has closed: leave nothing behind."""
+        """After the server has closed: leave nothing running."""
         await self._relays.close()
         await self.streams.close()
         await self.publisher.close()

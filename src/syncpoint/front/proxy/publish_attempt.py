@@ -2,7 +2,7 @@
 
 Place: under `publisher`, which routes, sends and waits. Plain: times come in, nothing here waits.
 Promise: a failure that leaves the outcome unknown is not shown while there is time. Without an ordering key the next
-chain takes the request; with one it is sent again to whoever owns its chain. Once any attempt may have succeeded, the
+chain takes the request; with one it is sent again to the owner of its chain. Once any attempt may have succeeded, the
 caller never reads that nothing was stored.
 """
 
@@ -128,7 +128,7 @@ class PublishAttempt(CancellableCall):
         if isinstance(error, OtherSchema):
             return self._stay(NextStep.NEWER_SCHEMA)
         if code is Code.NOT_FOUND and exists and now <= self.started + LAG_S:
-            return self._stay()  # the forwarder's copy of the catalog may be a moment behind ours
+            return self._stay()  # the forwarder's copy of the catalog may be a moment older than ours
         if code is Code.RESOURCE_EXHAUSTED:
             if others and not self.key:
                 return NextStep.ELSEWHERE
@@ -142,9 +142,12 @@ class PublishAttempt(CancellableCall):
         return step
 
     def refuse_old_schema(self, now: float) -> None:
-        """Our copy of the catalog has caught up and says what it said: raises once the forwarder's had time to."""
+        """Our copy of the catalog has caught up and is unchanged: raises once the forwarder's had time to."""
         if now > self.started + LAG_S:
-            raise Unavailable(f"Not all of the cluster knows the schema settings of {self.topic.name}. Try again.")
+            raise Unavailable(
+                f"The schema settings of {self.topic.name} have changed and have not reached all of the cluster yet."
+                " Try again."
+            )
 
     def left_s(self, now: float) -> float:
         """Seconds until nobody waits for it any more. Raises once nobody does."""
@@ -167,22 +170,28 @@ class PublishAttempt(CancellableCall):
             return SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
         if self.unknown:
             return outcome_unknown("the forwarders did not answer in time")
-        return Unavailable(f"No publish forwarder can take messages of {self.topic.name} now. Try again.")
+        return Unavailable(
+            f"No publish forwarder can accept messages of {self.topic.name} now. Nothing was stored. Try again."
+        )
 
     def cut_off(self) -> SyncpointError:
         """No forwarder of the regions that may store the topic is reachable, and nobody knows for how long."""
-        where = f"no publish forwarder of {', '.join(self.topic.regions)} can be reached from here"
+        where = f"no publish forwarder in {', '.join(self.topic.regions)} is reachable from here"
         if self.unknown:
             return outcome_unknown(where)
-        return Unavailable(f"Messages of {self.topic.name} may be stored nowhere else, and {where}. Try again later.")
+        return Unavailable(
+            f"The message_storage_policy of {self.topic.name} allows no other region, and {where}. Nothing was"
+            " stored. Try again later."
+        )
 
     def _no_metadata(self) -> MetadataSilent:
         return MetadataSilent(
-            f"{self.topic.name} has to be opened before messages are taken, which needs the metadata, and the metadata "
-            "does not answer. Nothing was stored. Try again."
+            f"{self.topic.name} must be opened before it accepts messages. That needs the metadata store, and the"
+            " metadata"
+            " store does not answer. Nothing was stored. Try again."
         )
 
 
 def outcome_unknown(why: str) -> Unavailable:
     """Some attempt may have succeeded."""
-    return Unavailable(f"The messages may or may not be stored: {why}. Publish them again.")
+    return Unavailable(f"The messages may or may not be stored: {why}. Publish them again (duplicates are possible).")

@@ -94,12 +94,14 @@ class PublishPreparation:
         batch.tried.clear()
         if batch.unknown and (batch.transformed is not None or found.transforms):
             # What may be stored of it is not what would be sent now, and its ids are not those of these messages.
-            raise outcome_unknown(f"they were sent before, and the transforms of {found.name} have changed")
+            raise outcome_unknown(
+                f"an earlier attempt may have stored them, and the transforms of {found.name} have changed"
+            )
         try:
             if not await self.prepare(batch):
-                raise Unavailable(f"The transforms of {found.name} have changed. Try again.")
+                raise Unavailable(f"The transforms of {found.name} changed while messages were transformed. Try again.")
         except (InvalidArgument, NotFound) as error:
             if batch.unknown:
-                raise outcome_unknown(f"they were sent before, and now: {error.message}") from None
+                raise outcome_unknown(f"an earlier attempt may have stored them, and now: {error.message}") from None
             raise
         return True

@@ -1,7 +1,7 @@
 """Publisher.Publish for a cluster: each request goes to a chain, and its answer comes back when it is persisted.
 
 Place: the first station of a message's life in a cluster, in front of `publish.service` of the chain's owner. The
-request is passed on as it came, behind a head of some bytes; nothing of it is decoded but topic and ordering key.
+request is passed on as it came, after a head of some bytes; nothing of it is decoded but topic and ordering key.
 Promise: ids are returned only when a chain has persisted the messages. A request is sent again under the same number,
 so that the owner of its chain can recognise a repetition. Where two chains may have stored a batch, the one that has
 not confirmed it learns of that afterwards, see `duplicate_reports`.
@@ -22,7 +22,6 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model.cluster import PUBLISH as PUBLISH_ROLE
 from syncpoint.base.model.errors import (
     Code,
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
     SyncpointError,
@@ -38,7 +37,7 @@ from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.intake.envelope import PublishBatch, write_publish
 from syncpoint.broker.publish.intake.key_order import PublishOrder
-from syncpoint.broker.router.location import may_pass
+from syncpoint.broker.router.location import check_passing
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.transforms.publish_requests import PublishTransforms
@@ -165,8 +164,7 @@ class ClusterPublisher:
             raise InvalidArgument("request", "request_size is too large")
         if topic.incarnation in self.route_client.stale_topics:
             self.route_client.renew(topic=topic.incarnation)
-        if not may_pass(topic, self.routes.region):
-            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
+        check_passing(topic, self.routes.region)
         self._number += 1
         judged = (FORWARDED_FROM.encode() in request) if own else bool(topic.options.duplicate_window_s)
         key = key or (ONE_KEY if judged else b"")
@@ -343,7 +341,11 @@ class ClusterPublisher:
         loop = asyncio.get_running_loop()
         pause_s = batch.pause_s(loop.time(), self._pausing)
         if not batch.unknown and self._regions.is_gone(batch.topic, loop.time()):
-            raise Unavailable(f"None of the regions that may store {batch.topic.name} is there now. Try again later.")
+            raise Unavailable(
+                f"None of the regions that may store {batch.topic.name} is reachable now"
+                f" ({', '.join(batch.topic.regions)})."
+                " Nothing was stored. Try again later."
+            )
         if self._changed is None:
             self._changed = loop.create_future()
         self._pausing += 1

@@ -1,9 +1,9 @@
-"""One client's streaming pull, and the streams behind it, one after the other.
+"""One client's streaming pull, and the upstream streams that serve it, one after the other.
 
 Place: made by `pull_relays` for every call; between `calls.StreamingCall` on one side and `network.AnyStream` on the
 other.
 Promise: see `pull_relays`. Where the subscription has transforms, the forwarder lends in turns: a response after this
-side has said what became of the one before, so that nothing overtakes a message of its key that failed.
+side has reported what became of the one before, so that nothing overtakes a message of its key that failed.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class PullRelay(ForwarderStream):
     # -- from the client ---------------------------------------------------------------------------------------------
 
     def message(self, request: bytes) -> None:
-        """A request of the client: the first one opens a stream behind, the others follow it."""
+        """A request of the client: the first one opens a stream upstream, the others follow it."""
         if self._running is None:
             self.first = request
             self._answers_pings = _speaks_of_pings(request)
             self._running = self.streams.tasks.start(self._run())
             return
-        if not request and self._behind is None and self._answers_pings and self.record is not None:
+        if not request and self._upstream is None and self._answers_pings and self.record is not None:
             # A keep-alive while there is no forwarder: a client without an answer gives its stream up.
             self.stream.send(PROPERTIES[self.record.exactly_once, self.record.ordered])
             return
@@ -120,42 +120,42 @@ class PullRelay(ForwarderStream):
     # -- upwards -----------------------------------------------------------------------------------------------------
 
     def _send_soon(self) -> None:
-        if self._sending is None and self._behind is not None:
-            self._sending = self.streams.tasks.start(self._send(self._behind))
+        if self._sending is None and self._upstream is not None:
+            self._sending = self.streams.tasks.start(self._send(self._upstream))
 
-    async def _send(self, behind: AnyStream) -> None:
+    async def _send(self, upstream: AnyStream) -> None:
         """Pass on what waits, as the forwarder takes it. What fails is seen by who receives."""
         try:
-            while self._upward and behind is self._behind:
+            while self._upward and upstream is self._upstream:
                 request = self._without_strays(self._upward[0])
                 self._upward_bytes += len(request) - len(self._upward[0])
                 self._upward[0] = request
-                await behind.send(self._wrapped(request))
-                if behind is self._behind and self._upward and self._upward[0] is request:
+                await upstream.send(self._wrapped(request))
+                if upstream is self._upstream and self._upward and self._upward[0] is request:
                     self._upward.popleft()
                     self._upward_bytes -= len(request)
-            if self._half_closed and behind is self._behind:
+            if self._half_closed and upstream is self._upstream:
                 await asyncio.gather(*self._strays, return_exceptions=True)
-                await self._end_behind(behind)
+                await self._end_upstream(upstream)
         except SyncpointError as error:
             log.debug("a request is sent again when there is another forwarder: %s", error)
         finally:
             if self._sending is asyncio.current_task():
                 self._sending = None
 
-    async def _end_behind(self, behind: AnyStream) -> None:
+    async def _end_upstream(self, upstream: AnyStream) -> None:
         """Tell the forwarder that the client has ended. A forwarder whose stream ends takes the client to go on
         elsewhere, so the stream is cancelled, once everything has left; but where confirmations are still to come,
         nothing is given back that was delivered.
         """
         if self.record is not None and self.streams.serving.current(self.record).exactly_once:
-            await behind.end()
+            await upstream.end()
         else:
-            await behind.send(b"")  # returns when all that was sent before has left
+            await upstream.send(b"")  # returns when all that was sent before has left
             self._finish(None)
 
     def _without_strays(self, request: bytes) -> bytes:
-        """The request for who is behind the stream now; what is for others goes to them."""
+        """The request for the forwarder that serves the stream now; what is for others goes to them."""
         member, record = self.member, self.record
         if not request or member is None or record is None:
             return request
@@ -193,14 +193,14 @@ class PullRelay(ForwarderStream):
         self._in_turns = bool(streams.serving.current(record).transforms)
         path = methods.DELIVERIES.LendInTurns if self._in_turns else methods.SUBSCRIBER.StreamingPull
         try:
-            with self._opened_at(member, path, self.name) as behind:
-                await behind.send(self._wrapped(self._opening()))
-                self._behind = behind
+            with self._opened_at(member, path, self.name) as upstream:
+                await upstream.send(self._wrapped(self._opening()))
+                self._upstream = upstream
                 self._send_soon()
-                while (response := await behind.receive()) is not None:
+                while (response := await upstream.receive()) is not None:
                     response = await self._unsealed(response)
                     if self._in_turns or streams.serving.current(record).transforms:
-                        await self._transform(record, behind, response)
+                        await self._transform(record, upstream, response)
                     elif self._left:
                         self._unsent.append(response)
                     else:
@@ -228,7 +228,7 @@ class PullRelay(ForwarderStream):
         try:
             asked = pubsub.StreamingPullRequest.FromString(self.first)
         except DecodeError:
-            return self.first  # the forwarder says what is wrong with it
+            return self.first  # the forwarder reports what is wrong with it
         for field in ("ack_ids", "modify_deadline_seconds", "modify_deadline_ack_ids"):
             asked.ClearField(field)
         if self._deadline_s:
@@ -236,7 +236,7 @@ class PullRelay(ForwarderStream):
         opening: bytes = asked.SerializeToString()
         return opening
 
-    async def _transform(self, record: Subscription, behind: AnyStream, response: bytes) -> None:
+    async def _transform(self, record: Subscription, upstream: AnyStream, response: bytes) -> None:
         """Send on what the transforms leave of a response, and say what became of the rest."""
         relay, kind = self.streams.relay, pubsub.StreamingPullResponse
         if self._in_turns:
@@ -251,7 +251,7 @@ class PullRelay(ForwarderStream):
             self.streams.responses += 1
             self.stream.send(part, response)
         if found.messages and self._in_turns:
-            await self._say(record, behind, found)
+            await self._say(record, upstream, found)
         else:
             relay.say(record, found)
 
@@ -290,8 +290,8 @@ class PullRelay(ForwarderStream):
         if not stays:
             self._take_back()
         self.streams.open_streams.pop(self, None)
-        if self._behind is not None:
-            self._behind.cancel()
+        if self._upstream is not None:
+            self._upstream.cancel()
         self.writable()
 
     def _take_back(self) -> None:
@@ -303,4 +303,4 @@ def _speaks_of_pings(first: bytes) -> bool:
     try:
         return split.varint_of(first, PROTOCOL_FIELD) >= 1
     except Malformed:
-        return False  # the forwarder says what is wrong with it
+        return False  # the forwarder reports what is wrong with it

@@ -1,8 +1,8 @@
-"""Relayed StreamingPull: behind each client's stream is one to the subscribe forwarder that serves it.
+"""Relayed StreamingPull: each client's stream has one to the subscribe forwarder that serves it.
 
 Place: between clients and `api/streaming_pull` of a subscribe forwarder; requests and responses pass as bytes.
 Promise: when the forwarder dies, hangs, drains, or another one is to serve the subscription, the client's stream stays
-as it is: another one is opened behind it with the same first request, and goes on. A client that is slow slows its
+as it is: another one is opened for it with the same first request, and goes on. A client that is slow slows its
 forwarder, and no other. What was not given to a client that left is free again at once. The server never ends a stream
 with OK, unless the client closed its side.
 """

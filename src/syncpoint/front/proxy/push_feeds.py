@@ -1,13 +1,14 @@
 """Where messages to push come from in a cluster: subscribe forwarders lend them, as they lend to a client that pulls.
 
-Place: behind the pushes and exports of this process. Messages come by streams that lend in turns; `unary_relay` brings
+Place: feeds the pushes and exports of this process. Messages come by streams that lend in turns; `unary_relay` brings
 ack ids to who lent the message.
 Promise: at most as many messages are asked for as there is room. What was lent and went nowhere counts as no delivery.
-What cannot be said to a forwarder within `ACK_S` is not said: the lease ends by itself, and the message comes again.
-A stream is one holder of ordering keys: it is lent more of a key while some of it is out. So it ends as soon as some of
-what came in order is refused or given back, and what arrives on it after that is given back, too: the forwarder learns
-of the one and lends the other at the same time, and what comes later must not overtake what comes again. The stream
-after it is another holder, to which nothing of a key is lent before what became of all that is out of it is known.
+What cannot be reported to a forwarder within `ACK_S` is not reported: the lease ends by itself, and the message comes
+again. A stream is one holder of ordering keys: it is lent more of a key while some of it is out. So it ends as soon as
+some of what came in order is refused or given back, and what arrives on it after that is given back, too: the forwarder
+learns of the one and lends the other at the same time, and what comes later must not overtake what comes again. The
+stream after it is another holder, to which nothing of a key is lent before what became of all that is out of it is
+known.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PushFeeds:
         return RelayedFeed(self, terms)
 
     async def close(self) -> None:
-        """Send what still waits, and leave nothing behind."""
+        """Send what still waits, and leave nothing running."""
         if self.asking:
             await asyncio.wait(list(self.asking), timeout=END_S)
         await self.asking.stop()
@@ -65,7 +66,7 @@ class RelayedFeed(ForwarderStream):
         self._messages = 0
         self._wake = asyncio.Event()  # there is room, or the stream is to end
 
-    # -- what the pusher says ----------------------------------------------------------------------------------------
+    # -- what the pusher reports -------------------------------------------------------------------------------------
 
     def set_room(self, messages: int) -> None:
         self._messages = messages
@@ -140,13 +141,13 @@ class RelayedFeed(ForwarderStream):
     async def _subscription(self) -> Subscription:
         record = await self.streams.serving.find(self._wanted.name)
         if record.incarnation != self._wanted.incarnation:
-            raise SyncpointError(Code.NOT_FOUND, "The subscription was made anew.")
+            raise SyncpointError(Code.NOT_FOUND, "The subscription was deleted and created again.")
         return record
 
     async def _relay(self, record: Subscription, member: Member) -> None:
         try:
-            with self._opened_at(member, methods.DELIVERIES.LendInTurns) as behind:
-                self._behind = behind
+            with self._opened_at(member, methods.DELIVERIES.LendInTurns) as upstream:
+                self._upstream = upstream
                 while await self._has_room():
                     lend = internal.LendRequest(
                         subscription=record.name,
@@ -154,11 +155,11 @@ class RelayedFeed(ForwarderStream):
                         seconds=self._lease_s,
                         destination=self.streams.serving.current(record).destination,
                     )
-                    await behind.send(internal.TurnRequest(lend=lend).SerializeToString())
-                    response = await behind.receive()
+                    await upstream.send(internal.TurnRequest(lend=lend).SerializeToString())
+                    response = await upstream.receive()
                     if response is None:
                         return
-                    await self._take(record, member, behind, response)
+                    await self._take(record, member, upstream, response)
         finally:
             if record.ordered and not self._left:
                 self._terms.parted()
@@ -174,7 +175,7 @@ class RelayedFeed(ForwarderStream):
         super()._close_behind()
         self._wake.set()
 
-    async def _take(self, record: Subscription, member: Member, behind: AnyStream, response: bytes) -> None:
+    async def _take(self, record: Subscription, member: Member, upstream: AnyStream, response: bytes) -> None:
         """Take a response, with its data opened and transformed, or give it back."""
         relay, found = self.streams.relay, None
         try:
@@ -190,7 +191,7 @@ class RelayedFeed(ForwarderStream):
         for part in (opened,) if found is None else found.responses:
             self._terms.received(lent_by(pubsub.StreamingPullResponse.FromString(part)))
         if found is not None:
-            await self._say(record, behind, found)
+            await self._say(record, upstream, found)
 
     def _finish(self, error: SyncpointError | None) -> None:
         self.streams.open_streams.pop(self, None)

@@ -164,4 +164,6 @@ class RateLimiter:
 
     def _refuse(self, scope: str, held: int) -> None:
         self.refused += 1
-        raise ResourceExhausted(f"Flow control of {scope}: {held} bytes are on their way; retry later.")
+        raise ResourceExhausted(
+            f"Flow control limit of {scope} reached: {held} bytes are being published. Retry with backoff."
+        )

@@ -1,9 +1,10 @@
 """Known routes: which chain takes a publish, and which subscribe forwarder serves a subscription.
 
-Place: asked by every publish and every relayed call of the proxy. What routers said is kept here; where they said
-nothing, or nobody they named can be used, the proxy makes its own list, by the same rules. So clients are served with
-all routers down.
-Promise: what location or rules forbid is never named, whoever said it; who is suspected, or drains, comes last.
+Place: asked by every publish and every relayed call of the proxy. What routers answered is kept here; where they
+answered nothing, or nobody they named can be used, the proxy makes its own list, by the same rules. So clients are
+served with all routers down.
+Promise: what location or rules forbid is never named, not even if a router names it; who is suspected, or drains, comes
+last.
 Leaves to `route_client`: asking. Leaves to `failure_detector`: who is suspected.
 """
 
@@ -245,8 +246,8 @@ class RouteCache:
         route, cluster_state = self.subscriptions.get(subscription), self.lists.cluster_state
         assigned = None if route is None else SubscriptionAssignment(route.epoch, route.members)
         own = self.lists.subscription(subscription, topic, assigned, self.me, self.nearest)
-        said = () if route is None or not route.others else (*route.members, *route.others)
-        names = dict.fromkeys((*said, *own.members, *own.others))
+        answered = () if route is None or not route.others else (*route.members, *route.others)
+        names = dict.fromkeys((*answered, *own.members, *own.others))
         members = [cluster_state.members[name] for name in names if name in cluster_state.members]
         usable = [one for one in members if SUBSCRIBE in one.roles and self._may_serve(one, topic)]
         return sorted(usable, key=lambda one: (one.address in self.suspects, not cluster_state.takes_new(one)))

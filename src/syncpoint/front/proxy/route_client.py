@@ -3,7 +3,7 @@
 Place: fills `route_cache`. What is asked in one turn of the loop shares one call. A watch on one router brings later
 changes; when it breaks, another router is watched and everything known is asked again.
 Promise: the chains of ordering keys come from the metadata and nowhere else, so two proxies never disagree about them:
-a topic that nobody has assigned is assigned by one transaction, whoever is first.
+a topic that nobody has assigned is assigned by one transaction, which the first to try wins.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RouteClient:
         await self._ask()
 
     async def newer(self, topic: int, epoch: int) -> None:
-        """A chain says that an assignment is old: ask again, also the metadata if the routers know no newer one."""
+        """A chain reports that an assignment is old: ask again, also the metadata if the routers know no newer one."""
         await self.topic(topic)
         known = self.routes.topics.get(topic)
         if known is None or known.epoch <= epoch:
@@ -104,7 +104,7 @@ class RouteClient:
         return self._asking
 
     async def _answer(self) -> None:
-        await asyncio.sleep(0)  # whoever asks in this turn comes along
+        await asyncio.sleep(0)  # all who ask in this turn share one call
         topics, subscriptions = self._topics, self._subscriptions
         self._topics, self._subscriptions, self._asking = set(), set(), None
         missing = set(topics), set(subscriptions)
@@ -179,7 +179,7 @@ class RouteClient:
             return
         candidates = self.routes.candidates(topic)
         if not candidates:
-            raise Unavailable(f"No chain may take messages of {topic.name} now. Try again.")
+            raise Unavailable(f"No chain can accept messages of {topic.name} now. Try again.")
         key = ASSIGNED_TOPICS.key(topic.incarnation)
         value = TopicAssignment(1, tuple(candidates[:1])).encode()
         written = self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)
@@ -187,12 +187,12 @@ class RouteClient:
             self.assigned += (await written).ok
         except StoreError as error:
             raise MetadataSilent(
-                f"{topic.name} is assigned to no chain yet, and the metadata does not answer. Nothing was stored. Try "
-                "again."
+                f"{topic.name} is not assigned to a chain yet, and the metadata store does not answer. Nothing was"
+                " stored. Try again."
             ) from error
         await self._read((topic.incarnation,), ())
         if not self.routes.assigned(topic):
-            raise Unavailable(f"The chain of {topic.name} cannot be looked up. Try again.")
+            raise Unavailable(f"The chain of {topic.name} cannot be looked up now. Try again.")
 
     # -- following ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Sealing in the proxy: what clients send is encrypted before it goes on, and opened when it comes back.
 
-Place: between clients and everything behind the proxy; the bytes are worked on in `kernel.seal`. Attributes and
+Place: between clients and everything that the proxy calls; the bytes are worked on in `kernel.seal`. Attributes and
 ordering keys stay readable, because filters and forwarders need them.
 Promise: with sealing on, no message leaves without being sealed: when there is no key, the publish fails. Data that was
 tampered with, or whose key is gone, is not delivered; it stays outstanding, is tried again at its deadline, goes to the
@@ -81,8 +81,9 @@ class Sealer:
         if closed:
             self.kept_back += len(closed)
             raise DataLoss(
-                f"{len(closed)} messages cannot be opened: their data was changed, or their key is gone. The first one"
-                f" is row {closed[0]} of those behind what was sent."
+                f"{len(closed)} messages cannot be decrypted: their data was changed or their key was removed. The"
+                " first"
+                f" is row {closed[0]} of the batch that follows what was sent."
             )
         return with_buffers(batch, {number: offsets, number + 1: values}) if offsets else batch
 
@@ -99,7 +100,7 @@ class Sealer:
 
     async def open(self, response: bytes) -> bytes:
         """A PullResponse or StreamingPullResponse with its data opened. A message that cannot be, because it was
-        tampered with or because its key is gone, is left out: one such message must not stop those behind it. Raises
+        tampered with or because its key is gone, is left out: one such message must not stop later ones. Raises
         `SyncpointError` while the keys cannot be looked up.
         """
         self.keys.retry_refused()

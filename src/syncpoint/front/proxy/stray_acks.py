@@ -1,10 +1,10 @@
-"""Acknowledgements on a stream for messages that another forwarder lent than the one behind the stream now.
+"""Acknowledgements on a stream for messages that another forwarder lent than the one that serves the stream now.
 
-Place: beside `pull_relay`, above `unary_relay`. The forwarder behind a stream changes, and a client may acknowledge on
-one stream what came on another or by a pull; only who lent a message knows its lease.
+Place: beside `pull_relay`, above `unary_relay`. The forwarder that serves a stream changes, and a client may
+acknowledge on one stream what came on another or by a pull; only who lent a message knows its lease.
 Promise: such ack ids and deadlines go where unary ones go, and the client of an exactly-once subscription receives
 their confirmation. What reached nobody is unknown, to be tried again, and not failed. Ids whose lender is gone, and
-what is no ack id, stay in the request: the forwarder behind the stream judges them.
+what is no ack id, stay in the request: the forwarder that serves the stream judges them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StrayAcks(NamedTuple):
 
 def part(request: bytes, is_elsewhere: Callable[[int], bool]) -> tuple[bytes, StrayAcks | None]:
     """A StreamingPullRequest without the ack ids whose lender is elsewhere, and those; the request as it is if there
-    are none, or if it is not legal: who is behind the stream says what is wrong with it.
+    are none, or if it is not legal: the forwarder that serves the stream reports what is wrong with it.
     """
     try:
         numbers = {*split.by_lender(request, ACK_IDS_FIELD)[1], *split.by_lender(request, MODIFY_IDS_FIELD)[1]}

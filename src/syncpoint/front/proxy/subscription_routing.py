@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from syncpoint.base.model.cluster import SUBSCRIBE, Member
-from syncpoint.base.model.errors import FailedPrecondition, NotFound
+from syncpoint.base.model.errors import NotFound, detached
 from syncpoint.base.model.names import parse_subscription
-from syncpoint.broker.router.location import may_pass
+from syncpoint.broker.router.location import check_passing
 from syncpoint.broker.subscribe.lease_holder import lender_of
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Subscription
@@ -42,10 +42,10 @@ class SubscriptionRouting:
             if record is None:
                 raise NotFound(name)
         if record.detached:
-            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+            raise detached(name)
         topic = self.catalog.topic_of(record)
-        if topic is not None and not may_pass(topic, self.routes.region):
-            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
+        if topic is not None:
+            check_passing(topic, self.routes.region)
         if self.route_client.unknown_subscription(record.incarnation):
             await self.route_client.subscription(record.incarnation)
         elif record.incarnation in self.route_client.stale_subscriptions:

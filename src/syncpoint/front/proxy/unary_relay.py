@@ -141,7 +141,8 @@ class UnaryRelay:
     async def to_holders(
         self, record: Subscription, path: str, request: bytes, field: int, deadline: float | None = None
     ) -> bytes:
-        """Bring ack ids, in this field of a request, to whoever lent the messages. Raises what the client receives."""
+        """Bring ack ids, in this field of a request, to the forwarder that lent the messages. Raises what the client
+        receives."""
         longest = asyncio.get_running_loop().time() + ACK_S
         deadline = longest if deadline is None else min(deadline, longest)
         parts = self._by_member(record, request, field)
@@ -181,7 +182,8 @@ class UnaryRelay:
         return found
 
     def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
-        """Parts of a request, each with the forwarder that must receive it; None: whoever serves the subscription."""
+        """Parts of a request, each with the forwarder that must receive it; None: the one that serves the
+        subscription."""
         try:
             others, groups = split.by_lender(request, field)
         except Malformed:
@@ -192,7 +194,7 @@ class UnaryRelay:
             members = self.serving.lease_holders(lender)
             parts += [(member, others + fields) for member in members]
             if not members:
-                unknown += fields  # it is gone: whoever serves the subscription now decides
+                unknown += fields  # it is gone: the forwarder that serves the subscription now decides
         if unknown or not parts:
             parts.append((None, others + unknown))
         return parts
@@ -251,7 +253,7 @@ class UnaryRelay:
             except SyncpointError as error:
                 self.retried += 1
                 if error.code is Code.NOT_FOUND and loop.time() < begun + LAG_S and self.serving.known(record):
-                    tried.discard(member.name)  # its copy of the catalog may be a moment behind ours
+                    tried.discard(member.name)  # its copy of the catalog may be a moment older than ours
                     await self._pause(deadline, turns)
                     turns += 1
                 elif error.code not in MOVABLE or loop.time() >= deadline:
@@ -263,7 +265,7 @@ class UnaryRelay:
     async def _pause(self, deadline: float, turns: int) -> None:
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise Unavailable("No subscribe forwarder answers now. Try again.")
+            raise Unavailable("No subscribe forwarder answered in time. Try again.")
         await asyncio.sleep(min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)]))
 
     def suspected(self, address: str) -> None:
@@ -273,12 +275,12 @@ class UnaryRelay:
                 attempt.move()
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing running."""
         await self._giving_back.stop()
 
 
 def _unknown(error: BaseException, request: bytes, field: int) -> BaseException:
-    """The failure of one part of a request, said of its ids alone: those of other parts may have been acknowledged, and
+    """The failure of one part of a request, for its ids alone: those of other parts may have been acknowledged, and
     would fail if they were tried again.
     """
     if isinstance(error, SyncpointError) and error.code in MOVABLE:
@@ -287,7 +289,7 @@ def _unknown(error: BaseException, request: bytes, field: int) -> BaseException:
 
 
 def merged(errors: list[BaseException]) -> BaseException | None:
-    """One failure of several: what was said about single ack ids is joined, anything else comes first."""
+    """One failure of several: what was reported about single ack ids is joined, anything else comes first."""
     outcomes: dict[str, str] = {}
     texts: list[SyncpointError] = []
     for error in errors:

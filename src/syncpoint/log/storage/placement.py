@@ -103,8 +103,8 @@ def place(
     have = Counter(one.place.cluster for one in found)
     enough = sum(1 for count in have.values() if count >= wanted.disks)
     raise NoPlace(
-        f"{wanted.clusters} clusters of {wanted.disks} disks are wanted"
-        f"{' in ' + ', '.join(sorted(regions)) if regions else ''}; {enough} have as many"
+        f"{wanted.clusters} clusters of {wanted.disks} disks are required"
+        f"{' in ' + ', '.join(sorted(regions)) if regions else ''}; {enough} have that many"
     )
 
 
@@ -122,7 +122,7 @@ def _judge(chosen: Sequence[Candidate], wanted: Wanted, clusters: int, disks: in
         return Placed(places, rule, below_policy=False, reasons=())
     if wanted.mode == ENFORCE:
         if len(names) < wanted.racks_min:
-            raise NoPlace(f"{wanted.racks_min} racks are wanted, the disks stand in {len(names)}")
+            raise NoPlace(f"{wanted.racks_min} racks are required, the disks are in {len(names)}")
         if wanted.racks_min > 1:
             rule = AckRule(rule.clusters, rule.within, rule.over, racks, wanted.racks_min)
         return Placed(places, rule, below_policy=False, reasons=())
@@ -130,7 +130,7 @@ def _judge(chosen: Sequence[Candidate], wanted: Wanted, clusters: int, disks: in
     if (clusters, disks) != (wanted.clusters, wanted.disks):
         reasons.append(f"{clusters}x{disks} disks instead of {wanted.clusters}x{wanted.disks}")
     if not rule.always_spans(racks, wanted.racks_min):
-        reasons.append(f"{wanted.racks_min} racks are wanted, what acknowledges may stand in fewer")
+        reasons.append(f"{wanted.racks_min} racks are required, the disks that acknowledge may be in fewer")
     return Placed(places, rule, bool(reasons), tuple(reasons))
 
 

@@ -62,7 +62,7 @@ class AckRule:
 
     def __post_init__(self) -> None:
         if self.within not in _WORDS or self.over not in _WORDS:
-            raise ValueError(f"an ack rule says majority or all, not {self.within} and {self.over}")
+            raise ValueError(f"an ack rule must be majority or all, not {self.within} and {self.over}")
         groups = _groups(self.clusters)
         size = len(self.clusters) // max(1, len(groups))
         if any(len(group) != size for group in groups):
@@ -71,7 +71,7 @@ class AckRule:
         if self.racks and len(self.racks) != len(self.clusters):
             raise ValueError("name the rack of every disk, or of none")
         if self.racks_min < 1 or (self.racks_min > 1 and self.racks_min > len(racks)):
-            raise ValueError(f"{self.racks_min} racks are wanted, the disks stand in {len(racks)}")
+            raise ValueError(f"{self.racks_min} racks are required, the disks are in {len(racks)}")
         if not all(0 <= number <= 0xFFFF for number in (*self.clusters, *self.racks)):
             raise ValueError("clusters and racks are numbered from 0 to 65535")
         most, many = majority(size), majority(len(groups))

@@ -328,7 +328,7 @@ def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass)
     )
     for key, value in (("clusters", made.clusters), ("disks", made.disks)):
         if value < 1 or value % 2 == 0:
-            raise reader.refused(key, f"must be odd, so that a majority decides; not {value}")
+            raise reader.refused(key, f"must be odd, so that a majority can decide, not {value}")
     reader.done()
     return made
 

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 from syncpoint.base.model.errors import Code
-from syncpoint.base.model.names import NAME_RULE
 
 CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
 _BOUNDS = "Correct the value; `syncpoint {command} --help` shows the format, docs/limits.md lists the bounds."
@@ -113,7 +112,7 @@ SAID = (
     ),
     (r"Resource already exists in the project \(resource=[^/\s]+@", "`syncpoint iam accounts list` shows it."),
     (
-        r".* holds neither a token nor the key of a service account",
+        r".* must contain a token or a service account key",
         "`syncpoint iam accounts keys create` writes a key file; `syncpoint iam init` writes the owner's.",
     ),
     (
@@ -121,16 +120,16 @@ SAID = (
         "`syncpoint topics update {name} --resume` resumes publishing.",
     ),
     (
-        r"Its messages are forwarded to ",
+        r"Messages are forwarded to ",
         "`syncpoint subscriptions create NAME --topic {name}` receives there;"
         " `subscriptions update --clear-forward` ends it.",
     ),
     (
-        r"\S+ is a queue, which has exactly one subscription",
+        r"\S+ is a queue and has exactly one subscription",
         "`syncpoint subscriptions pull {name}` receives from it; for more subscriptions, create a topic.",
     ),
     (r"\S+ is a queue: its topic and its subscription", "`syncpoint queues delete {name}` deletes both."),
-    (r"There is no queue ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
+    (r"Queue not found: ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
     (
         r"\S+ has no dead-letter policy",
         "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` adds a policy.",
@@ -186,8 +185,6 @@ COMMANDS = {
 }
 """Of one group's calls to the server."""
 
-NAMES = f"{NAME_RULE}; in full: {{full}}."
-_INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
 _RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots|schemas)/([^/\s)\].:;,]+)")
 
 
@@ -215,8 +212,6 @@ def advice(failed: CheckFailed) -> str:
 
 def _found(failed: CheckFailed) -> str:
     group = failed.command[0] if failed.command else ""
-    if _INVALID_NAME.match(failed.message):
-        return NAMES
     for pattern, text in SAID:
         if re.match(pattern, failed.message):
             return text
@@ -253,7 +248,6 @@ def _not_served(failed: CheckFailed, group: str) -> str:
 
 def _words(failed: CheckFailed) -> dict[str, str]:
     about = _RESOURCE.search(failed.message)
-    bad = _INVALID_NAME.match(failed.message)
     project = failed.project or "not set"
     group = failed.command[0] if failed.command else ""
     return {
@@ -264,5 +258,4 @@ def _words(failed: CheckFailed) -> dict[str, str]:
         "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
         "endpoint": failed.endpoint,
         "missing": failed.missing,
-        "full": f"projects/PROJECT/{bad[1]}/NAME" if bad and bad[1] != "projects" else "projects/NAME",
     }

@@ -363,7 +363,7 @@ def _group(letter: Any, name: str) -> str:
 def _changed(letter: Any, published: Any) -> str:
     """What an action changes of a letter's attributes, beside those that a letter has."""
     if not published.attributes:
-        return "the action fails"
+        return "the action failed"
     before, after = letter.attributes, published.attributes
     changed = [
         f"{key}={after[key]}"

@@ -97,7 +97,7 @@ class LocalCluster:
         if self.settings_path.exists():
             return
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
-            raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
+            raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority can decide")
         private_folder(self.folder)
         each = 3 * shape.clusters + 4 * shape.forwarders + 2 * shape.routers + 3 * shape.proxies
         ports = iter(free_ports(2 * shape.etcd + shape.regions * each, self._host))

@@ -128,7 +128,7 @@ class Orphans:
             if revision is not None:
                 await self._assign(orphan)  # until it was known, routers were free to take the assignment away
                 return await self._confirmed(number, revision)
-        raise Aborted("Too many changes at once. Try again.")
+        raise Aborted("Other callers kept changing the catalog while this request ran. Try again.")
 
     async def delete(self, number: int, who: Who) -> Orphan:
         """Give it up: its messages are deleted as those of a deleted topic are. Raises as `adopt` does."""
@@ -136,7 +136,7 @@ class Orphans:
         for _ in range(_ATTEMPTS):
             if await self._commit([self._decided(orphan, "deleted", "", who)]) is not None:
                 return orphan
-        raise Aborted("Too many changes at once. Try again.")
+        raise Aborted("Other callers kept changing the catalog while this request ran. Try again.")
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

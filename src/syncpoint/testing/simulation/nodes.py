@@ -223,7 +223,7 @@ class SimPublisher(SimNode):
         """Raises `Unavailable` while it is out of reach."""
         if self.shared.cut:
             self.sim.coverage.sometimes("the metadata is out of reach when it is needed")
-            raise Unavailable("The metadata does not answer.")
+            raise Unavailable("The metadata store does not answer.")
 
     def _ended(self, number: int, error: Exception) -> None:
         self.sim.note(f"{self.name}: chain {number} has ended: {type(error).__name__}")

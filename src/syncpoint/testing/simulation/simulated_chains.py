@@ -323,7 +323,7 @@ class SimulatedChains(Simulation):
         """Ask the owner of a chain, as far as it is known. Raises `Unavailable`, and what it says."""
         owner = self.owners_of.get(chain)
         if owner is None:
-            raise Unavailable("nobody owns it")
+            raise Unavailable("it has no owner")
         channel = self.network.channel(owner[0].address)
         return await channel.unary(path, message, timeout=timeout_s)
 

@@ -45,7 +45,8 @@ def quota_exceeded(project: str, metric: str, after_s: float | None = None) -> R
     details = [error_info("RATE_LIMIT_EXCEEDED", facts, "googleapis.com")]
     if after_s is not None:
         details.append(retry_info(after_s))
-    return ResourceExhausted(f"Quota exceeded for quota metric '{metric}' for consumer '{project}'.", details)
+    todo = "Use less, or ask the operator for more." if after_s is None else f"Retry in {after_s:.3g} s."
+    return ResourceExhausted(f"Quota exceeded for quota metric '{metric}' for consumer '{project}'. {todo}", details)
 
 
 def ack_failure(

@@ -106,7 +106,7 @@ class RestApp:
 
     async def _answered(self, scope: Scope, headers: Headers, wanted: SystemParameters, receive: Receive) -> Answer:
         if is_of_another_site(headers):
-            raise PermissionDenied("Pages of other sites may not call this server.")
+            raise PermissionDenied("Cross-site requests are not allowed.")
         verb, path = verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace")
         found = self.table.find(verb, path)
         if found is None:
@@ -127,14 +127,14 @@ class RestApp:
             if wanted.problem is not None:
                 raise wanted.problem
             if wanted.binary and wanted.fields:
-                raise bad_request("fields", "Parts of an answer are chosen in JSON only.")
+                raise bad_request("fields", "The query parameter 'fields' may only be used with alt=json.")
             chosen = selection(wanted.fields, route.method.descriptor.output_type) if wanted.fields else {}
             binary = is_protobuf(headers)
             large = len(body) > APART_BYTES or (not binary and values_in(body) > APART_VALUES)
             read = partial(request_of, route, variables, wanted.query, body, binary)
             request = await worked(self._apart, payer, read, large=large)
             if len(request) > self._message_bytes:
-                text = f"Received message larger than max ({len(request)} vs. {self._message_bytes})"
+                text = f"Request payload size exceeds the limit: {self._message_bytes} bytes."
                 raise SyncpointError(Code.RESOURCE_EXHAUSTED, text)
             response = await call.answered(method, request)
             write = partial(success, route, response, wanted, chosen)
@@ -158,11 +158,11 @@ class RestApp:
     def _nowhere(self, verb: str, path: str, wanted: SystemParameters) -> Answer:
         verbs = self.table.verbs(path)
         if not verbs:
-            raise SyncpointError(Code.NOT_FOUND, "Method not found.")
+            raise SyncpointError(Code.NOT_FOUND, f"Method not found: {verb[:32]} {path[:256]}.")
         allow = ", ".join([*verbs, *(["HEAD"] if "GET" in verbs else []), "OPTIONS"])
         if verb == "OPTIONS":
             return Answer(200, b"", JSON, {"allow": allow})
-        error = SyncpointError(Code.UNIMPLEMENTED, f"{verb[:32]} is not allowed here, but {allow}.")
+        error = SyncpointError(Code.UNIMPLEMENTED, f"{verb[:32]} is not allowed for this path. Use {allow}.")
         return refusal(error, wanted, 405, allow=allow)
 
     async def _unfolded(self, headers: Headers, body: bytes, payer: str) -> bytes:
@@ -183,7 +183,7 @@ def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
 
     async def discovery(request: Request) -> Response:
         if request.query_params.get("version", "v1") != "v1":
-            raise HTTPException(404, "Only version v1 is described.")
+            raise HTTPException(404, "Only version v1 is available.")
         base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}/"
         content = {**described, "rootUrl": base, "baseUrl": base, "mtlsRootUrl": base}
         return Response(json_text(content), media_type="application/json")

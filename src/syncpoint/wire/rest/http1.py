@@ -45,7 +45,7 @@ RATE_BYTES_PER_S: Final = 16 * 1024
 LEAVING: Final = "syncpoint.leaving"
 """Of a scope's extensions: an event of asyncio, set once the server stops."""
 
-_FULL: Final = "The server holds as many requests as it can."
+_FULL: Final = "The server is handling as many requests as it can. Retry with backoff."
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class HttpConnection(FallbackProtocol):
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
                 code = Code.INVALID_ARGUMENT if error.error_status_hint != 431 else Code.RESOURCE_EXHAUSTED
-                self._refuse(error.error_status_hint, SyncpointError(code, f"This is not HTTP: {error}."))
+                self._refuse(error.error_status_hint, SyncpointError(code, f"Malformed HTTP request: {error}."))
                 return
             if event is h11.NEED_DATA or event is h11.PAUSED:
                 if self._http.they_are_waiting_for_100_continue:
@@ -220,11 +220,12 @@ class HttpConnection(FallbackProtocol):
         length = headers.get(b"content-length", b"0")
         size = len(request.target) + sum(len(name) + len(value) + 32 for name, value in request.headers)
         if size > self._limits.header_list_bytes:
-            text = f"Metadata of {size} bytes is more than {self._limits.header_list_bytes}."
+            text = f"The header fields have {size} bytes; the maximum is {self._limits.header_list_bytes}."
             self._refuse(431, SyncpointError(Code.RESOURCE_EXHAUSTED, text))
         elif b"content-length" in headers and b"transfer-encoding" in headers:
             # A proxy before us may have believed the other one.
-            self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "This is not HTTP: the body has two lengths."))
+            text = "Malformed HTTP request: it has both content-length and transfer-encoding."
+            self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, text))
         elif int(length) > self._shared.body_bytes:
             self._too_large()
         elif self._shared.shares.held > self._limits.held_bytes:
@@ -249,7 +250,7 @@ class HttpConnection(FallbackProtocol):
         elif too_much is not None:
             self._refuse(429, too_much)
         elif self._pieces > PIECES_MAX + len(self._body) // PIECE_BYTES_MIN:
-            self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "The body comes in too many pieces."))
+            self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "The request body has too many small chunks."))
 
     def _who(self) -> str:
         """Who makes the request that is coming in."""

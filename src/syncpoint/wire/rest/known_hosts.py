@@ -33,9 +33,7 @@ class KnownHosts:
         host = headers.get(b"host")
         if host is not None and host_name(host) not in self._names:
             shown = ascii(host_name(host)[:100])
-            error = PermissionDenied(
-                f"This server of one machine is not called {shown}: write localhost, or start it with --host-name."
-            )
+            error = PermissionDenied(f"Unknown host name {shown}. Use localhost, or start the server with --host-name.")
             await refusal(error, SystemParameters(b"", headers)).send(send)
             return
         await self._app(scope, receive, send)

@@ -58,7 +58,7 @@ class SystemParameters:
         try:
             pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_PARAMETERS_MAX)
         except ValueError:
-            self.problem = bad_request("", "The query has too many parameters.")
+            self.problem = bad_request("", f"The query has more than {QUERY_PARAMETERS_MAX} parameters.")
             return
         for name, value in pairs:
             plain = name.removeprefix("$")
@@ -73,7 +73,7 @@ class SystemParameters:
             elif plain == "alt":
                 self._format(value)
             elif plain == "callback":
-                self.problem = bad_request("callback", "The query parameter 'callback' is not served.")
+                self.problem = bad_request("callback", "The query parameter 'callback' is not supported.")
 
     def _format(self, value: str) -> None:
         kind, *options = value.lower().split(";")
@@ -81,7 +81,7 @@ class SystemParameters:
         if kind == "media":
             self.problem = bad_request("alt", "Media download is not supported for this method.")
         elif kind not in ("", "json", "proto"):
-            text = f"Invalid value \"{value[:64]}\" for query parameter 'alt': json and proto are served."
+            text = f"Invalid value \"{value[:64]}\" for query parameter 'alt'. Use json or proto."
             self.problem = bad_request("alt", text)
 
 

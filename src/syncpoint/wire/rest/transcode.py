@@ -40,6 +40,11 @@ _AS_TEXT: Final = frozenset(
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 _BOOLS: Final = {"true": True, "false": False}
 _NOT_JSON: Final = "Invalid JSON payload received."
+_OF_PYTHON: Final = (
+    (re.compile(r"invalid literal for int\(\) with base 10: (.*?)\.?$"), r"\1 is not an integer"),
+    (re.compile(r"could not convert string to float: (.*?)\.?$"), r"\1 is not a number"),
+)
+"""Parts of protobuf's texts that only Python programmers understand, each with what is written instead."""
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -60,7 +65,7 @@ def request_of(
         elif route.body:
             _merge(message, {route.body: content}, "")
         elif content != {}:
-            raise bad_request("", f"{_NOT_JSON} A {route.verb} of this path has no body.")
+            raise bad_request("", f"{_NOT_JSON} A {route.verb} request of this path must not have a body.")
     descriptor = message.DESCRIPTOR
     if asked := _query_tree(descriptor, query):
         _merge(message, asked, "")
@@ -73,7 +78,7 @@ def request_of(
 def _read_binary(route: Route, message: Any, body: bytes) -> None:
     if not route.body:
         if body:
-            raise bad_request("", f"A {route.verb} of this path has no body.")
+            raise bad_request("", f"A {route.verb} request of this path must not have a body.")
         return
     try:
         (message if route.body == "*" else getattr(message, route.body)).MergeFromString(body)
@@ -125,7 +130,10 @@ def _merge(message: Any, content: Any, path: str) -> None:
     try:
         json_format.ParseDict(checked, message, descriptor_pool=POOL)
     except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
-        raise bad_request("", f"{_NOT_JSON} {str(error).splitlines()[0]}") from None
+        problem = str(error).splitlines()[0]
+        for text, plain in _OF_PYTHON:
+            problem = text.sub(plain, problem)
+        raise bad_request("", f"{_NOT_JSON} {problem}") from None
 
 
 @cache

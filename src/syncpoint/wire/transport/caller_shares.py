@@ -50,9 +50,9 @@ class Holding:
         if shares.of.get(self._who, 0) > shares.most - shares.held:
             raise SyncpointError(
                 Code.RESOURCE_EXHAUSTED,
-                f"Too much unfinished data of {self._who} is being received: {shares.of[self._who]:,} bytes, and of"
-                f" {shares.most:,} bytes for all callers one may have more only while as many are left. Finish or"
-                " cancel some of the requests.",
+                f"Too much unfinished data of {self._who} is being received: {shares.of[self._who]:,} bytes, of"
+                f" {shares.most:,} bytes for all callers. A caller may not hold more than what is left for the others."
+                " Finish or cancel some of the requests, then try again.",
             )
 
     def _move(self, who: str) -> None:

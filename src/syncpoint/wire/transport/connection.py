@@ -139,7 +139,9 @@ class Connection(Outbox):
         The peer learns the reason if its socket still accepts data.
         """
         full = self.paused
-        self.fail(ErrorCode.ENHANCE_YOUR_CALM, "too much waits for readers, and this one is among the slowest")
+        self.fail(
+            ErrorCode.ENHANCE_YOUR_CALM, "too much output is unread, and this client is among the slowest readers"
+        )
         if full and self.transport is not None:
             self.transport.abort()
 
@@ -196,7 +198,7 @@ class Connection(Outbox):
             if now - since <= self.limits.stall_s:
                 break
             self.reset(stream, ErrorCode.CANCEL)
-            stream.lost(SyncpointError(Code.CANCELLED, "The peer did not take the answer."))
+            stream.lost(SyncpointError(Code.CANCELLED, "The client did not read the response."))
         due = self.liveness.keep_alive(now, received=self.received)
         self.received = False
         if isinstance(due, Overdue):

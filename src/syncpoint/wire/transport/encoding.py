@@ -38,7 +38,7 @@ def inflate_small(flag: int, encoding: bytes, payload: bytes, most: int) -> byte
     """What `inflate` returns or raises; None where that is larger than `most`."""
     wbits = _WBITS.get(encoding)
     if flag != 1 or wbits is None:
-        raise SyncpointError(Code.INTERNAL, "Compressed message without a grpc-encoding that announces it.")
+        raise SyncpointError(Code.INTERNAL, "Compressed message without a supported grpc-encoding.")
     unfold = zlib.decompressobj(wbits)
     try:
         message = unfold.decompress(payload, most + 1)

@@ -133,7 +133,9 @@ def read_request(received: list[Field], size: int, list_bytes: int) -> RequestHe
     if pseudo[b":method"] != b"POST":
         head.grpc = False
     if size > list_bytes:
-        head.problem = SyncpointError(Code.RESOURCE_EXHAUSTED, f"Metadata of {size} bytes is more than {list_bytes}.")
+        head.problem = SyncpointError(
+            Code.RESOURCE_EXHAUSTED, f"The metadata has {size} bytes; the maximum is {list_bytes}."
+        )
     return head
 
 

@@ -68,7 +68,9 @@ class ReceiveBudget:
         if self.holding is not None:
             self.holding.hold(more)
         if more > 0 and self._counters.held > self._limits.held_bytes:
-            raise SyncpointError(Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received.")
+            raise SyncpointError(
+                Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received. Retry with backoff."
+            )
 
     def ask(self, stream: ReceivingStream, extra: int) -> None:
         """Give a stream window for a large message, now or when others are done."""

@@ -244,7 +244,9 @@ class ServerConnection(FrameLoop):
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
         secret = self.server.secret
         if secret and not hmac.compare_digest(head.metadata.get(SECRET, b""), secret):
-            head.problem = Unauthenticated("This address is for processes of this server.")
+            head.problem = Unauthenticated(
+                "This address is for the processes of this server. Use the address for clients."
+            )
         method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
         if self.behind is not None and head.path == self.behind.path and isinstance(method, Unary):
             method = Preceding(method.handler, method.counts)

@@ -42,7 +42,7 @@ def test_legal_ids(identifier: str) -> None:
 def test_illegal_topics_are_refused_with_pubsub_text(name: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         names.parse_topic(name)
-    assert caught.value.message == f"Invalid [topics] name: (name={name})"
+    assert caught.value.message.startswith(f"Invalid [topics] name: (name={name}). Use projects/PROJECT/topics/NAME.")
 
 
 def test_other_collections() -> None:
@@ -53,6 +53,6 @@ def test_other_collections() -> None:
         names.parse_subscription("projects/p/topics/sub")
     with pytest.raises(InvalidArgument, match=r"Invalid \[snapshots\] name"):
         names.parse_snapshot("x")
-    with pytest.raises(InvalidArgument, match=r"Invalid \[projects\] name"):
+    with pytest.raises(InvalidArgument, match=r"Invalid \[projects\] name: .* Use projects/PROJECT"):
         names.parse_project("foo")
     assert names.resource_name("projects/p", "topics", "abc") == "projects/p/topics/abc"

@@ -75,7 +75,7 @@ def test_a_program_never_needs_more_room_than_the_kernel_has() -> None:
 
 
 def test_parameters_have_to_be_given() -> None:
-    with pytest.raises(InvalidArgument, match="@gone is not given"):
+    with pytest.raises(InvalidArgument, match="@gone has no value"):
         program_of(parse_filter("n = @gone"))
 
 

@@ -45,7 +45,7 @@ def test_correlation_reads_both_names(name: str) -> None:
 def test_a_correlation_filter_asks_for_one_text_of_a_property() -> None:
     check_texts({"sys.Label": "a", "sys.subject": "a", "Label": "b"})
     for name in ("sys.Subject", "sys.label"):
-        with pytest.raises(InvalidArgument, match=r"asks for sys\.Subject twice"):
+        with pytest.raises(InvalidArgument, match=r"names sys\.Subject twice"):
             check_texts({"sys.Label": "a", name: "b"})
 
 

@@ -24,10 +24,10 @@ def size(text: str) -> int:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("p(a) = 1", "a name in property"),
-        ("a LIKE 'x' ESCAPE b", "an escape character"),
-        ("a LIKE b ESCAPE '!'", "a pattern of LIKE with ESCAPE"),
-        ("a = @gone", "@gone is not given"),
+        ("p(a) = 1", "the name in property"),
+        ("a LIKE 'x' ESCAPE b", "the escape character"),
+        ("a LIKE b ESCAPE '!'", "the pattern of LIKE with ESCAPE"),
+        ("a = @gone", "@gone has no value"),
     ],
 )
 def test_what_spark_cannot_say_is_refused(text: str, why: str) -> None:

@@ -187,7 +187,9 @@ def test_messages_wait_while_the_target_does_not_take_them() -> None:
     async def story() -> None:
         harness.forwarders.send("a")
         await asyncio.sleep(3)
-        assert harness.last_error() == f"Its messages wait: {TARGET}, which it forwards to, does not exist."
+        assert harness.last_error() == (
+            f"Messages wait because the topic {TARGET}, which the subscription forwards to, does not exist."
+        )
         made = Topic(5, TARGET, options=TopicOptions(send_suspended=True))
         harness.forwarders.commit(CatalogChange.put(made))
         harness.read(TARGET)
@@ -245,7 +247,7 @@ def test_without_a_dead_letter_topic_it_waits_and_says_why() -> None:
         harness.forwarders.send("far", **{FORWARD_HOPS: "4"})
         await asyncio.sleep(3)
         assert "MaxTransferHopCountExceeded" in harness.last_error()
-        assert "Give the subscription a dead-letter topic" in harness.last_error()
+        assert "Set a dead-letter topic on the subscription" in harness.last_error()
         harness.forwarders.send("near")
         await asyncio.sleep(3)
         assert harness.data() == ["near"]

@@ -28,6 +28,6 @@ def test_the_kernel_makes_as_many_buffers_and_nodes(number: int) -> None:
 
 def test_named() -> None:
     assert [column.name for column in named([DATA, OFFSET])] == ["data", "offset"]
-    for wrong, text in (([0], r"columns\[0\]: 0 is no column"), ([4, 4], r"columns\[1\]: data is named twice")):
+    for wrong, text in (([0], r"columns\[0\]: 0 is not a column"), ([4, 4], r"columns\[1\]: data is given twice")):
         with pytest.raises(InvalidArgument, match=text):
             named(wrong)

@@ -122,7 +122,7 @@ def test_what_makes_a_commit_impossible() -> None:
     one = server.stage(A, 1, 0, "x", [1])
     with pytest.raises(FailedPrecondition, match="Partition 3, attempt 'y' of epoch 1 is not staged"):
         server.commit(_asked(1, [(3, "y")]))
-    with pytest.raises(InvalidArgument, match=r"stages\[1\]: two attempts of partition 0"):
+    with pytest.raises(InvalidArgument, match=r"stages\[1\]: partition 0 must be named with one attempt only"):
         server.commit(_asked(1, [(0, "x"), (0, "y")]))
     with pytest.raises(InvalidArgument, match="epoch"):
         server.commit(_asked(-1, []))

@@ -123,7 +123,7 @@ def test_a_refused_gap_is_remembered_and_accepted_by_hand() -> None:
     assert state.links["l"].intervals[5].end == 20
     with pytest.raises(FailedPrecondition, match="no gap"):
         state.accept_gap("l")
-    with pytest.raises(NotFound, match="no link m"):
+    with pytest.raises(NotFound, match="Link not found"):
         state.accept_gap("m")
 
 

@@ -52,7 +52,7 @@ def test_only_what_is_persisted_is_named_and_read() -> None:
     wanted = {"topic": TOPIC, "source": source.number, "begin": 0, "end": 2}
     error = refusal(harness.reader._selection, _request(**wanted))
     assert error.code == Code.OUT_OF_RANGE
-    assert "not persisted" in str(error)
+    assert "do not exist yet" in str(error)
 
 
 def _request(**fields: Any) -> Any:

@@ -98,7 +98,7 @@ def test_a_listener_that_opened_later_counts() -> None:
 
     asyncio.run(check())
     listening.append("127.0.0.1:8085")
-    with pytest.raises(OwnEndpointRefused, match="endpoint of this deployment"):
+    with pytest.raises(OwnEndpointRefused, match="leads back to this deployment"):
         asyncio.run(check())
 
 
@@ -109,7 +109,7 @@ def test_a_name_that_comes_to_be_there_counts_at_once() -> None:
     async def both() -> None:
         await own.check("host", ["10.0.0.7"], 2379, names.resolve)
         names.found["etcd_internal"] = ["10.0.0.7"]
-        with pytest.raises(OwnEndpointRefused, match="endpoint of this deployment"):
+        with pytest.raises(OwnEndpointRefused, match="leads back to this deployment"):
             await own.check("host", ["10.0.0.7"], 2379, names.resolve)
 
     asyncio.run(both())
@@ -149,6 +149,6 @@ def test_one_that_listens_everywhere_is_known_by_the_names_of_all() -> None:
 def test_a_subscription_is_not_made_to_push_there() -> None:
     vetting = Vetting(networks(["loopback"]), OwnEndpoints(lambda: ["127.0.0.1:2379"]))
     for url in ("http://localhost:2379/v3/kv/put", "http://127.0.0.1:2379/"):
-        with pytest.raises(InvalidArgument, match="an endpoint of this deployment itself"):
+        with pytest.raises(InvalidArgument, match="leads back to this deployment"):
             endpoint_of(url, vetting)
     assert endpoint_of("http://localhost:2380/x", vetting).port == 2380

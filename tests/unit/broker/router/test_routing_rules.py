@@ -124,7 +124,7 @@ def test_location_counts() -> None:
 def test_drains_that_are_refused() -> None:
     assert drain_refusal([], [], "pub-1", ALL, [ORDERS]) == ""
     assert drain_refusal([], [], "region/us", ALL, [ORDERS]) == ""
-    assert "is meant" in drain_refusal([], [], "pub-9", ALL, [ORDERS])
+    assert "matches no running process" in drain_refusal([], [], "pub-9", ALL, [ORDERS])
     assert drain_refusal([], ["region/us"], "sub-1", ALL, []) == "No subscribe-forwarder would be left."
     assert "proxy" in drain_refusal([], ["region/us"], "proxy-1", ALL, [ORDERS])
     bound = topic("bound", regions=("eu",))

@@ -56,7 +56,8 @@ def test_what_a_filter_fails_at_is_a_letter_that_says_which_and_why() -> None:
     assert (letter.data, letter.ordering_key, letter.attributes["n"]) == (b"n0", "k", "0")
     assert letter.attributes["sys.DeadLetterReason"] == "FilterEvaluationException"
     assert (
-        letter.attributes["sys.DeadLetterErrorDescription"] == "Rule share: its filter fails: 100 / 0 divides by zero."
+        letter.attributes["sys.DeadLetterErrorDescription"]
+        == "The filter of rule share failed: 100 / 0 divides by zero."
     )
     assert letter.attributes["sys.DeadLetterSource"] == SUB
     assert letter.attributes["sys.DeadLetterMessageId"] == ids[0]
@@ -99,7 +100,7 @@ def test_what_an_action_fails_at_or_makes_too_large_is_the_message_as_it_came() 
     assert found["grows"].attributes["text"] == "x" * 700
     assert "RuleName" not in found["grows"].attributes
     assert found["grows"].attributes["sys.DeadLetterErrorDescription"] == (
-        "Rule grows: its action leaves text with 1400 bytes."
+        "The action of rule grows exceeded the limits of a message: text with 1400 bytes."
     )
     assert Counter(subscriber.data) == {"good": 2}
 

@@ -100,8 +100,8 @@ def served(rights: Rights) -> Rights:
 def test_a_forward_goes_on_while_who_set_it_may_publish_there(served: Rights) -> None:
     served.grant("projects/a", pubsub_editor="user:ann@example.com")
     refused = served.delivery(FORWARDS)
-    assert refused.startswith("PERMISSION_DENIED: user:ann@example.com said where")
-    assert f"has no pubsub.topics.publish on {TARGET} any more" in refused
+    assert refused.startswith("PERMISSION_DENIED: user:ann@example.com set the destination")
+    assert f"no longer has pubsub.topics.publish on {TARGET}" in refused
     served.grant(TARGET, pubsub_publisher="user:ann@example.com")
     assert not served.delivery(FORWARDS)
     served.grant(TARGET)
@@ -113,11 +113,11 @@ def test_a_forward_goes_on_while_who_set_it_may_publish_there(served: Rights) ->
 def test_dead_letters_go_on_while_who_set_them_may_publish_there(served: Rights) -> None:
     served.grant(TARGET, pubsub_publisher="user:ann@example.com")
     served.grant(DEAD, pubsub_publisher="user:ann@example.com")
-    assert f"no pubsub.subscriptions.update on {NAME}" in served.letters(GIVES_UP)
+    assert f"no longer has pubsub.subscriptions.update on {NAME}" in served.letters(GIVES_UP)
     served.grant("projects/a", pubsub_editor="domain:example.com")
     assert not served.letters(GIVES_UP)
     served.grant(DEAD)
-    assert f"no pubsub.topics.publish on {DEAD}" in served.letters(GIVES_UP)
+    assert f"no longer has pubsub.topics.publish on {DEAD}" in served.letters(GIVES_UP)
 
 
 def test_pushes_go_on_while_who_set_them_may_act_as_the_account(served: Rights) -> None:
@@ -144,10 +144,8 @@ def test_records_go_on_while_who_said_where_may_publish_there(served: Rights) ->
     recorded = Topic(1, ONE, options=TopicOptions(records_topic=TARGET), records_author=ANN)
     served.grant("projects/a", pubsub_editor="user:ann@example.com")
     refused = served.service.records_refusal(recorded)
-    assert refused.startswith(
-        "PERMISSION_DENIED: user:ann@example.com said where the delivery records of this topic go"
-    )
-    assert f"has no pubsub.topics.publish on {TARGET} any more" in refused
+    assert refused.startswith("PERMISSION_DENIED: user:ann@example.com set the records topic of this topic")
+    assert f"no longer has pubsub.topics.publish on {TARGET}" in refused
     assert served.service.ask_records(recorded) == refused
     served.grant(TARGET, pubsub_publisher="user:ann@example.com")
     assert served.service.records_refusal(recorded) == refused, "an answer stands for a moment"
@@ -155,7 +153,7 @@ def test_records_go_on_while_who_said_where_may_publish_there(served: Rights) ->
     assert not served.service.records_refusal(recorded)
     served.grant("projects/a")
     served.harness.clock.advance(FRESH_S)
-    assert f"has no pubsub.topics.update on {ONE} any more" in served.service.records_refusal(recorded)
+    assert f"no longer has pubsub.topics.update on {ONE}" in served.service.records_refusal(recorded)
     for free in (replace(recorded, records_author=None), replace(recorded, records_author=OWNER), Topic(1, ONE)):
         assert not served.service.ask_records(free)
 
@@ -172,14 +170,14 @@ def test_models_are_asked_as_an_account_while_who_said_so_may_act_as_it(served: 
         record = subscription(config=config, transform_author=ANN)
     served.grant("projects/a", pubsub_editor="user:ann@example.com")
     refused = served.service.acting_refusal(record)
-    assert f"said as whom the transforms of this {kind[:-1]} ask a model" in refused
-    assert f"has no iam.serviceAccounts.actAs on projects/-/serviceAccounts/{ACCOUNT} any more" in refused
+    assert f"set the service account of the transforms of this {kind[:-1]}" in refused
+    assert f"no longer has iam.serviceAccounts.actAs on projects/-/serviceAccounts/{ACCOUNT}" in refused
     served.grant("projects/a", owner="user:ann@example.com")
     served.harness.clock.advance(FRESH_S)
     assert not served.service.acting_refusal(record)
     served.grant("projects/a")
     served.harness.clock.advance(FRESH_S)
-    assert f"has no pubsub.{kind}.update on {record.name}" in served.service.acting_refusal(record)
+    assert f"no longer has pubsub.{kind}.update on {record.name}" in served.service.acting_refusal(record)
     assert not served.service.ask_acting(replace(record, transform_author=None))
     assert not served.service.ask_acting(replace(record, config=b"")), "no account is named"
 
@@ -194,7 +192,7 @@ def test_an_account_that_is_deleted_has_nothing_also_when_its_address_is_taken_a
     assert not served.delivery(pushes(), author)
     served.harness.apply(CatalogChange.delete(first.setting()))
     refused = served.delivery(pushes(), author)
-    assert f"deleted:serviceAccount:{email}?uid={first.uid} said where" in refused
+    assert f"deleted:serviceAccount:{email}?uid={first.uid} set the destination" in refused
     served.harness.apply(CatalogChange.put(replace(first, drawn_uid="2" * 21).setting()))
     assert served.delivery(pushes(), author) == refused
 
@@ -203,7 +201,7 @@ def test_an_owner_of_the_file_is_one_while_the_file_says_so(served: Rights) -> N
     assert not served.delivery(FORWARDS, OWNER)
     content = {**served.harness.content, "owners": ["user:other@example.com"]}
     served.harness.authenticator.take(parse(content))
-    assert "user:root@example.com said where" in served.delivery(FORWARDS, OWNER)
+    assert "user:root@example.com set the destination" in served.delivery(FORWARDS, OWNER)
 
 
 def test_groups_are_those_that_the_token_named(served: Rights) -> None:

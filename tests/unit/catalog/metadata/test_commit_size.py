@@ -38,7 +38,7 @@ def test_what_passes_fits_into_the_transaction_of_a_cluster() -> None:
 )
 def test_what_does_not_is_refused_with_its_bound_and_can_be_deleted(record, field: str) -> None:
     small = CatalogChange.put(Setting("limits", b"v"))
-    with pytest.raises(InvalidArgument, match=rf": {field}: .*at most {CHANGE_BYTES_MAX}"):
+    with pytest.raises(InvalidArgument, match=rf": {field}: .*the maximum is {CHANGE_BYTES_MAX}"):
         check_commit([small, CatalogChange.put(record)])
     check_commit([small, CatalogChange.delete(record)])
 

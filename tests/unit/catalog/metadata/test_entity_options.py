@@ -163,7 +163,7 @@ def test_changes_for_what_comes_are_bounded_until_rules_are_given_up() -> None:
         options = changed_rules(options, RuleChange((PLAIN._replace(sql=f"a = {revision}"),)), revision)
     assert len(lanes_of(options)) == LANES_MAX
     for refused in (RuleChange((PLAIN,)), RuleChange(delete=("r",))):
-        with pytest.raises(ResourceExhausted, match="gives up its copies"):
+        with pytest.raises(ResourceExhausted, match="discards its copies"):
             changed_rules(options, refused, 500)
     given_up = changed_rules(options, RuleChange(delete=("r", "$Default"), to_all=True), 500)
     assert len(without_dropped(given_up, 500).lanes) == 1

@@ -94,8 +94,8 @@ def test_any_compiled_bytes_are_a_definition_or_are_not(data: bytes) -> None:
         ('syntax = "proto3"; message A { B b = 1; }', '"B" is not defined'),
         ('syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A {}', "was not found"),
         ('syntax = "proto3"; import "schema.proto"; message A {}', "recursively imports"),
-        ('syntax = "proto3"; message A {} message B {}', "exactly one message"),
-        ('syntax = "proto3"; enum E { A = 0; }', "exactly one message"),
+        ('syntax = "proto3"; message A {} message B {}', "exactly one top-level message"),
+        ('syntax = "proto3"; enum E { A = 0; }', "exactly one top-level message"),
         ('syntax = "proto3"; ' + "message A {" * 5_000, "recursion limit"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_compiled_definition_with_what_it_imports() -> None:
     made.check_json(b'{"base": {"x": 1}}')
     with pytest.raises(Mismatch):
         made.check_json(b'{"x": 1}')
-    with pytest.raises(BadDefinition, match=r"no message m\.Other"):
+    with pytest.raises(BadDefinition, match=r"root message m\.Other"):
         proto.ProtoDefinition(files.SerializeToString(), "m.Other")
     del files.file[0]
     with pytest.raises(BadDefinition):
@@ -212,7 +212,7 @@ def test_not_compatible(fields: str, says: str) -> None:
     [
         ("PAID = 1;", "PAID = 2;", "number of the value has changed"),
         ("sint64 count = 2;", "int64 count = 2;", "shop.Order.Item.count"),
-        ("package shop;", "package store;", "root message was shop.Order"),
+        ("package shop;", "package store;", "root message must stay shop.Order"),
     ],
 )
 def test_what_lies_deeper_is_compared(old: str, new: str, says: str) -> None:

@@ -79,6 +79,8 @@ def test_one_message_that_does_not_fit_refuses_all() -> None:
     with pytest.raises(InvalidArgument, match="Message failed schema validation") as caught:
         gate.marked(topic(), request(X, XY))
     assert caught.value.field == "messages[1].data"
+    assert "messages[1] does not match" in caught.value.message
+    assert caught.value.message.endswith("the record R has no field y.")
 
 
 def test_revisions_outside_of_the_range_are_not_tried() -> None:

@@ -58,7 +58,7 @@ def test_where_nobody_takes_the_key_it_is_said() -> None:
     cluster: Any = Cluster()
     cluster.owners.clear()
     due = DuePublishes(cluster, cluster, {7: TopicAssignment(3, (1,))}.get, 99)
-    with pytest.raises(Unavailable, match="Nobody owns chain 1"):
+    with pytest.raises(Unavailable, match="Chain 1, which takes the key, has no owner"):
         asyncio.run(due.publish(7, b"k", b""))
     with pytest.raises(Unavailable, match="No chain takes"):
         asyncio.run(due.publish(8, b"k", b""))

@@ -35,5 +35,5 @@ def test_a_killed_process_leaves_its_disks_and_a_lost_zone_does_not() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InvalidArgument, match="clusters: There is no cluster c9; there are c1, c2"):
+    with pytest.raises(InvalidArgument, match="clusters: Unknown cluster c9; use c1, c2"):
         DOMAINS.together({DomainKind.CLUSTER: ["c9"]})

@@ -390,7 +390,7 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
         planner(view, ME, kinds)("none", [])
     refuse_what_has_no_place(view, DurabilityClass("solo", clusters=1))
     for wanted in (DurabilityClass("x", clusters=5), DurabilityClass("x", disks=5, placement="any")):
-        with pytest.raises(FailedPrecondition, match=r"not the disks for a chain of f1: .* start more storage"):
+        with pytest.raises(FailedPrecondition, match=r"not enough disks for a chain of f1: .* start more storage"):
             refuse_what_has_no_place(view, wanted)
     kinds["solo"] = DurabilityClass("solo", clusters=1)
     founder.classes_grew()

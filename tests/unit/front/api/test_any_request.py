@@ -29,7 +29,7 @@ FULL = 2  # SchemaView
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM, methods.ADMIN)
 ANSWER_S = 40.0  # a pull may wait for half a minute
 NEVER = {Code.INTERNAL, Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.DATA_LOSS, Code.CANCELLED, Code.UNAVAILABLE}
-NOT_STARTED = "a process for functions does not start"  # the clock of a test need not wait for it
+NOT_STARTED = "the process that runs functions did not start"  # the clock of a test need not wait for it
 LISTS = {
     methods.PUBLISHER.ListTopics: "topics",
     methods.SUBSCRIBER.ListSubscriptions: "subscriptions",

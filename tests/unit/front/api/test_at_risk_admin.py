@@ -53,9 +53,9 @@ async def test_what_is_lent_comes_again_if_the_process_dies(harness: ServicerHar
 
 @simulated()
 async def test_a_name_that_there_is_not_is_refused(harness: ServicerHarness) -> None:
-    with pytest.raises(InvalidArgument, match="no disk /x; there are memory"):
+    with pytest.raises(InvalidArgument, match="Unknown disk /x; use memory"):
         await harness.call("GetAtRisk", disks=["/x"])
-    with pytest.raises(InvalidArgument, match="zones: There is no zone z; there are none here"):
+    with pytest.raises(InvalidArgument, match="zones: Unknown zone z; there are none here"):
         await harness.call("GetAtRisk", zones=["z"])
     with pytest.raises(InvalidArgument, match="ranges_max"):
         await harness.call("GetAtRisk", ranges_max=-1)

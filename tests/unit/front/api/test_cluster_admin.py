@@ -183,7 +183,7 @@ async def test_a_topic_has_a_durability_class_that_exists(harness: ClusterHarnes
     assert changed == await harness.call("GetTopicOptions", topic=TOPIC)
     assert changed.durability_class == "fast"
     error = await harness.refused("UpdateTopicOptions", options=none, update_mask=mask)
-    assert "there are: default, fast" in error.message
+    assert "the classes are: default, fast" in error.message
     await harness.call("UpdateTopicOptions", options={"topic": TOPIC}, update_mask=mask)
     assert (await harness.call("GetTopicOptions", topic=TOPIC)).durability_class == ""
     assert (await harness.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
@@ -235,7 +235,7 @@ async def test_a_durability_class_can_be_judged_before_there_is_a_topic(harness:
         return await harness.call("UpdateTopicOptions", options=options, update_mask=mask, validate_only=True)
 
     assert (await judged(TOPIC + "x", "fast")).durability_class == "fast"
-    with pytest.raises(SyncpointError, match="there are: default, fast"):
+    with pytest.raises(SyncpointError, match="the classes are: default, fast"):
         await judged(TOPIC + "x", "x")
     with pytest.raises(SyncpointError, match="no topic") as caught:
         await judged("no topic", "fast")
@@ -371,12 +371,12 @@ async def test_who_does_not_answer_is_named(harness: ClusterHarness) -> None:
     state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert state.backlog_messages == 10
     silent = [f"{one.name} does not report" for one in MEMBERS_OF_TWO_REGIONS if SUBSCRIBE in one.roles]
-    expected = ["chain 8: nobody has it open now", "chain 7: disk on fire", *silent]
+    expected = ["chain 8: no process has it open now", "chain 7: disk on fire", *silent]
     assert len(state.unknown) == len(expected)
     assert all(reported.startswith(words) for reported, words in zip(state.unknown, expected, strict=True)), (
         state.unknown
     )
-    assert "chain 8: nobody has it open now" in (await harness.call("GetTopicState", topic=TOPIC)).unknown
+    assert "chain 8: no process has it open now" in (await harness.call("GetTopicState", topic=TOPIC)).unknown
     del harness.peers.answers["10.0.0.1:4000", DESCRIBE]
     (first, _) = (await harness.call("GetTopicState", topic=TOPIC)).unknown
     assert first == "chain 7: eu-publish-forwarder-1 does not report (Deadline exceeded.)"
@@ -479,7 +479,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(harness: ClusterHa
     assert len(unknown) == 3
     first = found["s1/d1"]
     assert (first.state, first.free_bytes, first.under_replicated) == (admin.Disk.UNKNOWN, 100, 2)
-    assert first.reason == "chain 8: nobody has it open"
+    assert first.reason == "chain 8: no process has it open"
     assert [(one.chain, one.state, one.HasField("position"), one.position) for one in first.chains] == [
         (7, admin.Disk.OK, True, 40),
         (8, admin.Disk.UNKNOWN, False, 0),

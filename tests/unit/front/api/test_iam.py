@@ -160,7 +160,7 @@ def test_an_operator_makes_accounts_with_any_address_that_is_free(plane) -> None
 def test_an_account_whose_address_the_configuration_uses_gets_no_key_and_is_listed(plane) -> None:
     service = AccountsService(plane, Accounts(plane.catalog, lambda: NAMES), Caller())
     run(AccountsService(plane).create(CALL, accounts.CreateServiceAccountRequest(project="projects/a", email=TAKEN[0])))
-    with pytest.raises(InvalidArgument, match="configuration uses"):
+    with pytest.raises(InvalidArgument, match="in the server's configuration"):
         run(service.add_key(accounts.AddServiceAccountKeyRequest(email=TAKEN[0], public_key=pem())))
     (listed,) = run(service.list(accounts.ListServiceAccountsRequest(project="projects/a", foreign=True))).accounts
     assert listed.reserved

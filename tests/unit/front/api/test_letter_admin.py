@@ -163,7 +163,7 @@ async def test_a_letter_whose_publish_fails_stays_and_so_do_those_behind_it_of_i
     asked = {"selection": {"subscription": LETTERS, "source": WORK}}
     answer = await harness.call("RedriveDeadLetters", **asked)
     assert answer.redriven == 3
-    assert list(answer.failures) == ["2 letters were not published: not now"]
+    assert list(answer.failures) == ["2 dead letters were not published: not now"]
     assert texts(await listed(harness)) == ["b", "c"]
     kept.clear()
     assert await redriven(harness) == 2, "it goes on where it was broken off"
@@ -211,7 +211,7 @@ async def test_a_letter_is_not_acknowledged_before_it_is_published_and_says_so_w
     answer = await harness.call("RedriveDeadLetters", selection={"subscription": LETTERS, "source": WORK})
     assert order == ["published", "when_over"]
     assert answer.redriven == 0
-    assert "could not be acknowledged" in answer.failures[0]
+    assert "but not acknowledged" in answer.failures[0]
     harness.admin._asking.acknowledge_seen = acknowledged  # type: ignore[method-assign]
     assert await redriven(harness) == 1
     assert order == ["published", "when_over", "published"]
@@ -249,10 +249,10 @@ async def test_where_letters_may_go(harness: ServicerHarness) -> None:
     await bury(harness, "a")
     assert await redriven(harness, topic="projects/p/topics/other") == 1
     cases: tuple[tuple[dict[str, Any], type[SyncpointError], str], ...] = (
-        ({"selection": {"subscription": LETTERS}}, InvalidArgument, "name the topic"),
-        ({"selection": {"subscription": LETTERS, "source": WORK + "x"}}, InvalidArgument, "name the topic"),
+        ({"selection": {"subscription": LETTERS}}, InvalidArgument, "topic must be set"),
+        ({"selection": {"subscription": LETTERS, "source": WORK + "x"}}, InvalidArgument, "topic must be set"),
         ({"selection": {"subscription": LETTERS, "source": LETTERS}}, InvalidArgument, "whose messages"),
-        ({"selection": {"subscription": LETTERS}, "topic": DEAD}, FailedPrecondition, "the letters are in"),
+        ({"selection": {"subscription": LETTERS}, "topic": DEAD}, FailedPrecondition, "the dead letters are in"),
         ({"selection": {"subscription": LETTERS}, "topic": DEAD + "x"}, NotFound, "dead"),
         ({"selection": {"subscription": LETTERS + "x", "source": WORK}}, NotFound, "letters"),
         (
@@ -281,7 +281,7 @@ async def test_each_id_that_does_not_count_is_said(harness: ServicerHarness) -> 
     assert answer.moved == 1
     (failure,) = answer.failures
     assert (failure.ack_id, failure.invalid) == (one, True)
-    assert "not out" in failure.reason
+    assert "No message is outstanding" in failure.reason
     assert texts(await listed(harness)) == ["b"]
     for fields in (
         {"ack_ids": [], "reason": "x"},
@@ -324,7 +324,7 @@ async def test_letters_are_changed_by_an_action_before_they_are_published(harnes
     answer = await harness.call("RedriveDeadLetters", selection=asked, action=action)
     assert answer.redriven == 2
     (failure,) = answer.failures
-    assert failure.endswith("the action fails: 6 / 0 divides by zero")
+    assert failure.endswith("were not published: 6 / 0 divides by zero")
     assert texts(await listed(harness)) == ["c"]
     got = {one.message.data: dict(one.message.attributes) for one in await pulled(harness)}
     assert {data: (one["n"], "colour" in one, one["sys.RedriveCount"]) for data, one in got.items()} == {

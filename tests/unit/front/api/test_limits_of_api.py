@@ -223,14 +223,14 @@ async def test_there_are_so_many_subscriptions_snapshots_and_schemas(
         await harness.call("CreateSubscription", name=f"{S}{number}", topic=T)
     for number in range(2):
         await harness.call("CreateSnapshot", name=f"{N}{number}", subscription=f"{S}0")
-    with pytest.raises(ResourceExhausted, match="2 subscriptions already"):
+    with pytest.raises(ResourceExhausted, match="already has 2 subscriptions"):
         await harness.call("CreateSubscription", name=S, topic=T)
-    with pytest.raises(ResourceExhausted, match="2 snapshots already"):
+    with pytest.raises(ResourceExhausted, match="already has 2 snapshots"):
         await harness.call("CreateSnapshot", name=N, subscription=f"{S}0")
     monkeypatch.setattr(schema_handlers, "SCHEMAS_PER_PROJECT_MAX", 1)
     schema = {"type": "AVRO", "definition": '"int"'}
     await harness.call("CreateSchema", parent="projects/p", schema_id="one", schema=schema)
-    with pytest.raises(ResourceExhausted, match="1 schemas already"):
+    with pytest.raises(ResourceExhausted, match="already has 1 schemas"):
         await harness.call("CreateSchema", parent="projects/p", schema_id="two", schema=schema)
 
 

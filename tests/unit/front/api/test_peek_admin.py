@@ -160,15 +160,15 @@ async def test_what_cannot_be_reached_or_opened_is_said(harness: ServicerHarness
     harness.admin.peeks.open = closed
     answer = await harness.call("PeekTopic", topic=TOPIC)
     assert numbers(answer.messages) == [0, 2]
-    assert answer.unknown == ["1 messages cannot be opened: their data was changed, or their key is gone"]
+    assert answer.unknown == ["1 messages cannot be decrypted: their data was changed or their key was removed"]
 
     async def nobody(chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
-        raise Unavailable("nobody has it open now")
+        raise Unavailable("no process has it open now")
 
     harness.admin._asking.peek = nobody  # type: ignore[method-assign]
     answer = await harness.call("PeekTopic", topic=TOPIC)
     assert not answer.messages
-    assert "nobody has it open" in answer.unknown[0]
+    assert "no process has it open" in answer.unknown[0]
 
 
 @simulated()

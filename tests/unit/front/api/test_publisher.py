@@ -59,7 +59,8 @@ async def test_topics_that_are_not_there_and_bytes_that_are_no_request(harness: 
     ):
         with pytest.raises(SyncpointError) as caught:
             await harness.put("x", topic=topic)
-        assert (caught.value.code, caught.value.message) == (code, words)
+        assert caught.value.code is code
+        assert caught.value.message.startswith(words)
     for garbage in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe"):
         with pytest.raises(SyncpointError) as caught:
             await harness.channel.unary(PATH, garbage)

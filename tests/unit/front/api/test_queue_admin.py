@@ -48,7 +48,7 @@ async def test_a_queue_is_a_topic_and_its_subscription(harness: ServicerHarness)
     for method, field, name in (("GetTopic", "topic", QUEUE), ("GetSubscription", "subscription", MINE)):
         with pytest.raises(NotFound):
             await harness.call(method, **{field: name})
-    with pytest.raises(NotFound, match="There is no queue"):
+    with pytest.raises(NotFound, match="Queue not found"):
         await harness.call("DeleteQueue", topic=TOPIC)
 
 
@@ -89,9 +89,9 @@ async def test_the_parts_of_a_queue_stay_together(harness: ServicerHarness) -> N
 @simulated()
 async def test_what_is_no_queue_is_refused(harness: ServicerHarness) -> None:
     for subscription in ({"name": SUB}, {"topic": TOPIC}):
-        with pytest.raises(InvalidArgument, match="leave it empty"):
+        with pytest.raises(InvalidArgument, match="must be empty or"):
             await harness.call("CreateQueue", topic={"name": QUEUE}, subscription=subscription)
-    with pytest.raises(InvalidArgument, match="no filter"):
+    with pytest.raises(InvalidArgument, match="must not have a filter"):
         await harness.call("CreateQueue", topic={"name": QUEUE}, subscription={"filter": "attributes:a"})
     with pytest.raises(InvalidArgument):
         await harness.call("CreateQueue", topic={"name": "jobs"})

@@ -40,7 +40,7 @@ async def test_a_message_that_is_not_stored_has_none(harness: ServicerHarness) -
         format_message_id(universe, source + 1, offset),
         format_message_id(universe + 1, source, offset),
     ):
-        with pytest.raises(NotFound, match="no message of this id"):
+        with pytest.raises(NotFound, match="no message with this id"):
             await harness.call("GetReceipt", topic=TOPIC, message_id=other)
     with pytest.raises(NotFound):
         await harness.call("GetReceipt", topic=TOPIC + "x", message_id=ids[0])
@@ -65,8 +65,8 @@ async def test_a_chain_that_does_not_answer_is_not_taken_for_a_no(harness: Servi
     async def nobody(
         topic: int, subscription: int = 0, ranges_max: int = 0
     ) -> tuple[list[internal.DescribedChain], list[str]]:
-        return [], ["chain 3: nobody has it open now"]
+        return [], ["chain 3: no process has it open now"]
 
     harness.admin._asking.chains = nobody  # type: ignore[method-assign]
-    with pytest.raises(Unavailable, match="chain 3: nobody"):
+    with pytest.raises(Unavailable, match="chain 3: no process"):
         await harness.call("GetReceipt", topic=TOPIC, message_id=one)

@@ -60,7 +60,7 @@ async def put(shared: LocalShared, state: RolloutState) -> None:
 
 def test_all_that_a_controller_wrote_is_shown() -> None:
     async def work(asked: RolloutAdmin, shared: LocalShared) -> None:
-        with pytest.raises(NotFound, match="none has begun"):
+        with pytest.raises(NotFound, match="No rollout has begun"):
             await asked.get_rollout(admin.GetRolloutRequest())
         driver = RolloutStore(shared, "ana at ops-1")
         await driver.claim()

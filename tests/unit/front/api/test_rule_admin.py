@@ -77,16 +77,16 @@ async def test_what_is_no_rule_is_refused(harness: ServicerHarness) -> None:
         ({"name": "a b", "sql": "1=1"}, "rule.name"),
         ({"name": "a" * 51, "sql": "1=1"}, "rule.name"),
         ({"name": "a", "sql": "a ="}, "ends too early"),
-        ({"name": "a", "sql": ""}, "it is empty"),
-        ({"name": "a", "sql": "a = @b"}, "@b is not given"),
-        ({"name": "a", "sql": "body.a = 1"}, "rules never see"),
+        ({"name": "a", "sql": ""}, "rule.sql must not be empty"),
+        ({"name": "a", "sql": "a = @b"}, "@b has no value"),
+        ({"name": "a", "sql": "body.a = 1"}, "rules cannot read"),
         ({"name": "a", "sql": "1=1", "action": "SET sys.SessionId = 'x'"}, "cannot be changed"),
-        ({"name": "a", "correlation": {}}, "names no property"),
-        ({"name": "a", "correlation": {"properties": {"sys.TimeToLive": "1"}}}, "is none of"),
-        ({"name": "a", "correlation": {"properties": {"b": "x" * 1025}}}, "no message can have"),
+        ({"name": "a", "correlation": {}}, "must name a property"),
+        ({"name": "a", "correlation": {"properties": {"sys.TimeToLive": "1"}}}, "is not a system property"),
+        ({"name": "a", "correlation": {"properties": {"b": "x" * 1025}}}, "must have 1 to"),
         ({"name": "a", "sql": "1=1", "parameters": {"b c": {"integer": 1}}}, "rule.parameters"),
-        ({"name": "a", "sql": "1=1", "parameters": {"b": {"integer": 1}, "B": {}}}, "once in any case"),
-        ({"name": "a", "sql": "1=1", "parameters": {"b": {"number": float("inf")}}}, "is no number"),
+        ({"name": "a", "sql": "1=1", "parameters": {"b": {"integer": 1}, "B": {}}}, "be unique regardless of case"),
+        ({"name": "a", "sql": "1=1", "parameters": {"b": {"number": float("inf")}}}, "must be a finite number"),
     ]
     for rule, why in wrong:
         with pytest.raises(InvalidArgument, match=why):
@@ -98,7 +98,7 @@ async def test_what_is_no_rule_is_refused(harness: ServicerHarness) -> None:
             await harness.call(method, subscription=SUB, **fields)
     with pytest.raises(NotFound):
         await harness.call("ListRules", subscription=SUB + "-gone")
-    with pytest.raises(InvalidArgument, match="no scope 9"):
+    with pytest.raises(InvalidArgument, match="Unknown scope 9"):
         await make(harness, BIG, scope=9)
     assert await named(harness) == ["$Default"]
     await harness.call("DetachSubscription", subscription=SUB)
@@ -204,7 +204,7 @@ async def test_too_many_changes_are_refused_as_long_as_what_they_left_waits(harn
             change = harness.call("UpdateRule", subscription=SUB, rule={"name": "$Default", "sql": f"n >= {number}"})
             if number < 19:
                 await change
-        with pytest.raises(ResourceExhausted, match="Acknowledge what waits"):
+        with pytest.raises(ResourceExhausted, match="Acknowledge the backlog"):
             await change
         for one in await harness.pull():
             await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id])

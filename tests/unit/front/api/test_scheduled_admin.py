@@ -59,9 +59,9 @@ async def test_one_is_shown_as_it_was_sent_and_cancelled_once(harness: ServicerH
     assert not shown.message.HasField("publish_time")
     await harness.call("CancelScheduledMessage", topic=TOPIC, message_id=second)
     for method in ("GetScheduledMessage", "CancelScheduledMessage"):
-        with pytest.raises(NotFound, match="waits under this id"):
+        with pytest.raises(NotFound, match="has no scheduled message with this id"):
             await harness.call(method, topic=TOPIC, message_id=second)
-        with pytest.raises(NotFound, match="waits under this id"):
+        with pytest.raises(NotFound, match="has no scheduled message with this id"):
             await harness.call(method, topic=TOPIC, message_id="9" * 13 + second[13:])
         with pytest.raises(InvalidArgument):
             await harness.call(method, topic=TOPIC, message_id="7")

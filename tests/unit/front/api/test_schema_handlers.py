@@ -124,7 +124,7 @@ def test_the_id_may_be_in_the_name(schemas: Schemas) -> None:
         (pubsub.Schema(type=9, definition=record("x")), "Invalid schema type"),  # type: ignore[arg-type]
         (pubsub.Schema(type=pubsub.Schema.AVRO), "empty"),
         (pubsub.Schema(type=pubsub.Schema.AVRO, definition="{"), "Invalid schema definition: it is not JSON"),
-        (pubsub.Schema(type=pubsub.Schema.AVRO, definition='"' + "x" * 307_200 + '"'), "at most 307200"),
+        (pubsub.Schema(type=pubsub.Schema.AVRO, definition='"' + "x" * 307_200 + '"'), "the maximum is 307200"),
         (pubsub.Schema(type=pubsub.Schema.PROTOCOL_BUFFER, definition="text"), "Expected top-level statement"),
         (
             pubsub.Schema(
@@ -183,7 +183,7 @@ def test_a_commit_adds_a_revision_that_goes_with_the_one_before(schemas: Schemas
     strict = pubsub.Schema(type=pubsub.Schema.AVRO, definition=record("z", default=False))
     with pytest.raises(InvalidArgument, match="not compatible with the previous revision: z: the field has no default"):
         schemas.commit(strict)
-    with pytest.raises(InvalidArgument, match="the type of a schema does not change"):
+    with pytest.raises(InvalidArgument, match="the type of a schema cannot be changed"):
         schemas.commit(pubsub.Schema(type=pubsub.Schema.PROTOCOL_BUFFER, definition="message A"))
     with pytest.raises(NotFound):
         schemas.commit_schema(pubsub.CommitSchemaRequest(name=f"{PARENT}/schemas/other", schema=avro("x")))

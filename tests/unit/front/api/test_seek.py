@@ -36,7 +36,8 @@ async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
         (
             {"subscription": "projects/p/subscriptions/detached", "time": now},
             Code.FAILED_PRECONDITION,
-            "The subscription is detached from its topic: (resource=projects/p/subscriptions/detached).",
+            "The subscription is detached from its topic (resource=projects/p/subscriptions/detached). Create"
+            " another one to receive messages.",
         ),
         (
             {"subscription": SUB, "snapshot": "projects/p/snapshots/none"},
@@ -47,13 +48,15 @@ async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
         (
             {"subscription": SUB, "snapshot": SNAP},
             Code.FAILED_PRECONDITION,
-            "The snapshot belongs to another topic than the subscription.",
+            "The snapshot is of another topic than the subscription. Seek to a snapshot of the same topic, or to a"
+            " time.",
         ),
     ):
         for method in ("Seek", "PreviewSeek"):
             with pytest.raises(SyncpointError) as caught:
                 await harness.call(method, **fields)
-            assert (caught.value.code, caught.value.message) == (code, words)
+            assert caught.value.code is code
+            assert caught.value.message.startswith(words)
     for seconds_, nanos in ((-(2**63), 0), (2**63 - 1, 0), (253_402_300_800, 0), (0, -1), (0, 2**31 - 1)):
         with pytest.raises(SyncpointError, match="Timestamp is not valid") as caught:
             await harness.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})

@@ -448,6 +448,6 @@ async def test_what_the_disks_cannot_show_is_said_and_the_rest_is_reported(harne
 async def test_a_node_has_one_durability_class(harness: ServicerHarness) -> None:
     (only,) = (await harness.call("ListDurabilityClasses")).durability_classes
     assert (only.name, only.clusters, only.disks, only.durability) == ("default", 1, 1, admin.Durability.Value("SYNC"))
-    with pytest.raises(SyncpointError, match=r"single server .* are for clusters") as caught:
+    with pytest.raises(SyncpointError, match=r"single server .* Only clusters") as caught:
         await harness.call("CreateDurabilityClass", durability_class={"name": "fast"})
     assert caught.value.code is Code.FAILED_PRECONDITION

@@ -119,7 +119,7 @@ async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(harness:
         error = await failing(harness.call(method, subscription=SUB, **fields))
         assert (error.code, error.message) == (
             Code.FAILED_PRECONDITION,
-            f"The subscription is detached from its topic: (resource={SUB}).",
+            f"The subscription is detached from its topic (resource={SUB}). Create another one to receive messages.",
         )
     await harness.call("CreateSubscription", name=GONE, topic=TOPIC)
     pulling = asyncio.create_task(harness.pull(subscription=GONE, timeout=None))
@@ -200,7 +200,7 @@ async def test_ids_that_are_none_are_refused_and_change_nothing(
     error = await failing(harness.call(method, subscription=GONE, ack_ids=["x"], **fields))
     assert error.code is Code.NOT_FOUND
     error = await failing(harness.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
-    assert error.message == "ack_ids: the request is larger than 524288 bytes"
+    assert error.message == "ack_ids: The request must not be larger than 524288 bytes. Split it."
     await harness.call("CreateSubscription", name=GONE, topic=TOPIC)
     error = await failing(harness.call(method, subscription=GONE, ack_ids=ids(got), **fields))
     assert "Invalid ack id" in error.message  # another subscription's
@@ -212,7 +212,7 @@ async def test_deadlines_are_bounded(harness: ServicerHarness) -> None:
     got = await harness.pull()
     for seconds, words in (
         (-1, "Ack deadline cannot be negative"),
-        (601, "ack_deadline_seconds: 601 is more than 600 seconds"),
+        (601, "ack_deadline_seconds: must be between 0 and 600 seconds, not 601"),
     ):
         error = await failing(
             harness.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=seconds)

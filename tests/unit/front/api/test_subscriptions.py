@@ -137,11 +137,11 @@ def test_missing_topics(service: Any) -> None:
 
 
 def test_a_subscription_is_no_dead_letter_subscription_of_itself(service: Any, plane: Any) -> None:
-    with pytest.raises(InvalidArgument, match="dead_letter_topic must not be the topic") as caught:
+    with pytest.raises(InvalidArgument, match="dead_letter_topic must not be the subscription's own topic") as caught:
         create(service, dead_letter_policy={"dead_letter_topic": T})
     assert caught.value.field == "dead_letter_policy.dead_letter_topic"
     create(service)
-    with pytest.raises(InvalidArgument, match="dead_letter_topic must not be the topic"):
+    with pytest.raises(InvalidArgument, match="dead_letter_topic must not be the subscription's own topic"):
         update(service, ["dead_letter_policy"], dead_letter_policy={"dead_letter_topic": T})
     assert plane.catalog.subscription(S).dead_letter is None
 

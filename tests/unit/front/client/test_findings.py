@@ -69,7 +69,7 @@ def test_what_may_hold_them_depends_on_the_subscription():
     assert "ordering keys" in held
     assert "retry policy" in held
     plain = findings(facts(backlog_messages=5, oldest_unacked_age={"seconds": 7}))[0].text
-    assert plain == "5 messages behind, the oldest 7 s old: the subscribers' flow control may be full."
+    assert plain == "5 messages waiting, the oldest 7 s old: the subscribers' flow control may be full."
 
 
 def test_what_is_out_comes_first_where_nothing_else_waits():

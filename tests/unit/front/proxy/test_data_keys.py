@@ -136,7 +136,7 @@ async def test_a_wrapped_key_belongs_to_its_number_and_topic(harness: Harness) -
     values = json.loads(item.value)
     assert OLD not in base64.b64decode(values["wrapped"])
     harness.store.txn([], [Put(item.key, json.dumps({**values, "topic": 6}).encode())])
-    with pytest.raises(FailedPrecondition, match="tampered"):
+    with pytest.raises(FailedPrecondition, match="changed after it was stored"):
         await harness.keys().current(5)
 
 

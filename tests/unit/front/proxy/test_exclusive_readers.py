@@ -102,7 +102,7 @@ async def test_what_a_proxy_left_half_done_is_in_nobodys_way_for_long(harness: P
     await cluster(harness)
     begun = ReaderHold("stream-1", harness.clock.time_ns() + 10**10, confirmed=False)
     write(harness, begun)
-    with pytest.raises(Unavailable, match="about to read"):
+    with pytest.raises(Unavailable, match="about to become the exclusive reader"):
         check_free(harness.catalog, record(harness), harness.clock.time_ns())
     assert (await failing(take(harness, "stream-2"))).code is Code.UNAVAILABLE
     await take(harness)  # the same one again

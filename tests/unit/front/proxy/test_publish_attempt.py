@@ -100,7 +100,7 @@ def test_what_may_be_stored_is_never_shown_as_not_stored() -> None:
 
 def test_a_caller_who_waited_for_nothing_is_shown_that_nothing_was_sent() -> None:
     (error,) = _raised(attempt(), 61.0)
-    assert error.message == f"No publish forwarder can take messages of {TOPIC} now. Try again."
+    assert error.message == f"No publish forwarder can accept messages of {TOPIC} now. Nothing was stored. Try again."
     (error,) = _raised(attempt(deadline=5.0), 5.0)
     assert error.code is Code.DEADLINE_EXCEEDED
 

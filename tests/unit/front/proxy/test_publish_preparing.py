@@ -122,10 +122,8 @@ async def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sea
     changed.messages[0].data = b"5"
     assert "schema" in (await failing(proxy.publisher.edited(harness.topic, changed.SerializeToString()))).message
     error = await failing(harness.publish(b"5"))
-    assert (error.code, error.message) == (
-        Code.INVALID_ARGUMENT,
-        "Invalid data in message: Message failed schema validation.",
-    )
+    assert error.code is Code.INVALID_ARGUMENT
+    assert error.message.startswith("Invalid data in message: Message failed schema validation. messages[0] does not")
 
 
 @in_harness()

@@ -396,7 +396,7 @@ async def test_a_topic_that_cannot_be_opened_without_the_metadata_is_refused_soo
     begun = harness.clock.monotonic()
     error = await failing(harness.publish(b"x", key=key, timeout=60.0))
     assert error.code is Code.UNAVAILABLE
-    assert "the metadata does not answer" in error.message
+    assert "the metadata store does not answer" in error.message
     assert "Nothing was stored" in error.message
     assert harness.clock.monotonic() - begun < 10.0
     assert harness.stored.get(1, {}) == harness.stored.get(2, {}) == {}
@@ -410,4 +410,4 @@ async def test_a_key_of_a_topic_without_assignment_is_refused_soon_while_the_met
     harness.processes["proxy"].store.cut = True
     error = await failing(harness.publish(b"x", key="k", timeout=60.0))
     assert error.code is Code.UNAVAILABLE
-    assert "the metadata does not answer" in error.message
+    assert "the metadata store does not answer" in error.message

@@ -52,13 +52,16 @@ def test_four_nodes_with_one_rack_gone() -> None:
     left = FOUR_NODES[:2]
     with pytest.raises(NoPlace, match="3 clusters of 1 disks"):
         place(left, Wanted(3, 1, mode="enforce", racks_min=2))
-    with pytest.raises(NoPlace, match="2 racks are wanted"):
+    with pytest.raises(NoPlace, match="2 racks are required"):
         place(left, Wanted(1, 1, mode="enforce", racks_min=2))
     with pytest.raises(NoPlace):
         place(left, Wanted(3, 1, mode="any", racks_min=2))
     placed = place(left, Wanted(3, 1, mode="degrade", racks_min=2))
     assert placed.below_policy
-    assert placed.reasons == ("1x1 disks instead of 3x1", "2 racks are wanted, what acknowledges may stand in fewer")
+    assert placed.reasons == (
+        "1x1 disks instead of 3x1",
+        "2 racks are required, the disks that acknowledge may be in fewer",
+    )
     assert placed.rule.can_acknowledge((0,))
 
 

@@ -39,7 +39,10 @@ def test_lost_metadata_are_reported_once_and_then_once_a_minute_with_a_count(lin
             "syncpoint.cluster.control.membership", logging.INFO, "cannot register yet: %s", StoreUnavailable("no")
         )
         lines.log(
-            "syncpoint.cluster.control.plane", logging.INFO, "nothing is changed: %s", "The metadata does not answer"
+            "syncpoint.cluster.control.plane",
+            logging.INFO,
+            "nothing is changed: %s",
+            "The metadata store does not answer",
         )
     assert len(lines.lines) <= 61
     assert lines.lines[0] == "etcd: left a for b"

@@ -43,11 +43,12 @@ MESSAGES = (
     "No address is configured for projects/p/locations/l/endpoints/e. The operator can add one.",
     "Invalid push endpoint given (endpoint=http://x): it must begin with https://.",
     "This method is not supported for this subscription type.",
-    "The topic is suspended for sending: (resource=projects/p/topics/orders).",
-    "projects/p/topics/jobs is a queue, which has exactly one subscription.",
-    "projects/p/topics/jobs is a queue: its topic and its subscription are not deleted one without the other.",
-    "There is no queue projects/p/topics/jobs.",
-    "projects/p/subscriptions/billing has no dead-letter policy: nothing that expires can go there.",
+    "The topic is suspended for sending (resource=projects/p/topics/orders). Resume it, then publish again.",
+    "projects/p/topics/jobs is a queue and has exactly one subscription.",
+    "projects/p/topics/jobs is a queue: its topic and its subscription cannot be deleted separately. Delete the"
+    " queue instead.",
+    "Queue not found: projects/p/topics/jobs does not exist or is not a queue.",
+    "projects/p/subscriptions/billing has no dead-letter policy, so nothing that expires can be dead-lettered.",
     "Resource not found (resource=projects/p/subscriptions/billing/rules/eu).",
     "Resource already exists in the project (resource=projects/p/subscriptions/billing/rules/$Default).",
     "rule.sql: 'a = ' ends too early",
@@ -57,7 +58,7 @@ MESSAGES = (
     "No connection to h:1: refused.",
     "The connection was lost.",
     "the log cannot be written: EIO",
-    "No subscribe forwarder answers now. Try again.",
+    "No subscribe forwarder answered in time. Try again.",
 )
 _QUOTED = re.compile(r"`syncpoint ([^`]*)`")
 
@@ -206,10 +207,10 @@ def test_the_advice_follows_the_command(
             "The value for ttl is too small. You passed 0.5s, but the minimum value is 1s.",
             "3650d",
         ),
-        (Code.FAILED_PRECONDITION, "The topic is suspended for sending: (resource=projects/p/topics/o).", "--resume"),
+        (Code.FAILED_PRECONDITION, "The topic is suspended for sending (resource=projects/p/topics/o).", "--resume"),
         (
             Code.FAILED_PRECONDITION,
-            "projects/p/topics/jobs is a queue, which has exactly one subscription.",
+            "projects/p/topics/jobs is a queue and has exactly one subscription.",
             "pull jobs",
         ),
         (
@@ -217,7 +218,7 @@ def test_the_advice_follows_the_command(
             "projects/p/topics/jobs is a queue: its topic and its subscription",
             "queues delete",
         ),
-        (Code.NOT_FOUND, "There is no queue projects/p/topics/jobs.", "queues list"),
+        (Code.NOT_FOUND, "Queue not found: projects/p/topics/jobs does not exist or is not a queue.", "queues list"),
         (Code.FAILED_PRECONDITION, "projects/p/subscriptions/s has no dead-letter policy: x", "--dead-letter-topic"),
         (Code.NOT_FOUND, "Resource not found (resource=projects/p/subscriptions/s/rules/r).", "rules list"),
         (Code.INVALID_ARGUMENT, "rule.sql: 'a = ' ends too early", "rules test"),
@@ -237,7 +238,7 @@ def test_the_advice_follows_the_command(
         (Code.NOT_FOUND, "Resource not found (resource=projects/p/schemas/order).", "schemas list"),
         (Code.NOT_FOUND, "Resource not found (resource=etl@p.example).", "iam accounts list"),
         (Code.ALREADY_EXISTS, "Resource already exists in the project (resource=etl@p.example).", "accounts list"),
-        (Code.INVALID_ARGUMENT, "f holds neither a token nor the key of a service account", "accounts keys create"),
+        (Code.INVALID_ARGUMENT, "f must contain a token or a service account key in JSON", "accounts keys create"),
     ],
 )
 def test_the_advice_follows_what_was_refused(run: Run, server: Any, code: Code, message: str, reported: str) -> None:
@@ -262,7 +263,7 @@ def test_a_refusal_says_what_is_missing(run: Run, server: Any) -> None:
     [
         ("the log cannot be written: UNAVAILABLE: 2 of 3 disks failed", "disks list"),
         ("the outcome is unknown: 2 of 3 disks failed; retry, which may store the message twice", "disks list"),
-        ("No subscribe forwarder answers now. Try again.", "cluster status"),
+        ("No subscribe forwarder answered in time. Try again.", "cluster status"),
         ("Chain 3 is not open here.", "cluster status"),
         ("The connection was closed: shutdown.", "--tls-ca"),
         ("The connection was closed: frame of 3940676 bytes.", "does not speak gRPC"),

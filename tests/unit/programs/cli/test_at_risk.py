@@ -40,11 +40,11 @@ def test_what_is_named_is_asked_and_shown_by_topic(server, run):
 
 def test_what_nobody_knows_is_not_nothing(server, run):
     server.answers["Admin.GetAtRisk"] = admin.AtRisk(
-        failures=[failure("/a")], unknown=["chain 7: nobody has it open now"]
+        failures=[failure("/a")], unknown=["chain 7: no process has it open now"]
     )
     result = run("at-risk", "--disk", "/a")
     assert result.exit_code == 2
-    assert "chain 7: nobody has it open now" in result.stderr
+    assert "chain 7: no process has it open now" in result.stderr
     assert "Nothing would be lost" in result.stderr
 
 

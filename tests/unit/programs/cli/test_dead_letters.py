@@ -181,11 +181,11 @@ def test_a_dry_run_shows_what_an_action_changes(server, run, run_json):
     words = ["dead-letters", "redrive", "--subscription", "work", "--action", "SET n = 2; REMOVE draft", "--dry-run"]
     shown = run(*words).stdout
     assert "n=2, draft removed" in shown
-    assert "the action fails" in shown
+    assert "the action failed" in shown
     assert asked[0].action == "SET n = 2; REMOVE draft"
     assert run_json(*words)["changes"] == [
         {"letterId": "7a", "changed": "n=2, draft removed"},
-        {"letterId": "7b", "changed": "the action fails"},
+        {"letterId": "7b", "changed": "the action failed"},
     ]
 
 

@@ -122,7 +122,7 @@ def test_what_can_not_be_done_is_said(harness: Harness) -> None:
     assert harness.listed()["topics"] == [], "nothing was done by halves"
     harness.file.write_text("rubbish that is secret")
     text = harness.run("list", code=1)
-    assert "has a line that is no key" in text
+    assert "has a line that is not a key" in text
     assert "rubbish" not in text
     harness.file.unlink()
     assert "cannot be read" in harness.run("rewrap", code=1)

@@ -72,9 +72,11 @@ def test_disks_list_fails_when_one_is_damaged(server, run):
 def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     chains = [
         {"chain": 1, "state": "OK", "position": 1234, "under_replicated": 0, "incarnation": "0123456789abcdef"},
-        {"chain": 2, "state": "UNKNOWN", "reason": "nobody has it open"},
+        {"chain": 2, "state": "UNKNOWN", "reason": "no process has it open"},
     ]
-    known = admin.Disk(path="s1/d1", state="UNKNOWN", chains=chains, free_bytes=0, reason="chain 2: nobody has it open")
+    known = admin.Disk(
+        path="s1/d1", state="UNKNOWN", chains=chains, free_bytes=0, reason="chain 2: no process has it open"
+    )
     dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not report")
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[known, dark], unknown=["s2 does not report (x)"])
     result = run("disks", "list")

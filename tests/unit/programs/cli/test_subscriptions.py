@@ -269,11 +269,11 @@ def test_a_dry_run_of_a_seek_says_what_would_come_back(server, run, run_json):
     assert [name for name, _ in server.calls] == ["Admin.PreviewSeek"]
     assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
     assert run_json("subscriptions", "seek", "billing", "--time", "-5m", "--dry-run")["returningMessages"] == "1203"
-    answer.unknown.append("chain 3: nobody has it open now")
+    answer.unknown.append("chain 3: no process has it open now")
     result = run("subscriptions", "seek", "billing", "--time", "-5m", "--dry-run")
     assert result.exit_code == 2
     assert "at least 1,203 acknowledged messages" in result.stderr
-    assert "chain 3: nobody has it open now" in result.stderr
+    assert "chain 3: no process has it open now" in result.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["--time", "now", "--snapshot", "x"], ["--time", "yesterday-ish"]])

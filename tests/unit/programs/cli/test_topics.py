@@ -188,7 +188,7 @@ def test_detach(server, run):
     [
         (NotFound("projects/p/snapshots/nope"), 3, ["snapshots list"]),
         (NotFound("projects/other/topics/orders"), 3, ["project (other)", "topics list --project other"]),
-        (InvalidArgument("", "Invalid [topics] name: (name=x)"), 1, ["projects/PROJECT/topics/NAME"]),
+        (InvalidArgument("", "Invalid [topics] name: (name=x). Use"), 1, ["(name=x). Use", "topics delete --help"]),
         (NotFound("projects/p/topics/orders"), 3, ["NOT_FOUND", "projects/p/topics/orders", "topics list"]),
         (AlreadyExists("projects/p/topics/orders"), 4, ["ALREADY_EXISTS", "topics describe orders"]),
         (

@@ -16,7 +16,7 @@ FLOW: Any = SimpleNamespace(name="copy.orders")
 
 
 def refusing(flow: Any) -> Any:
-    raise FailedPrecondition("Link copy.orders has refused no gap since its last commit.")
+    raise FailedPrecondition("Link copy.orders has has no gap to accept since its last commit.")
 
 
 def test_what_the_target_has_skipped_is_reported(tmp_path: Path) -> None:
@@ -36,6 +36,6 @@ def test_a_flow_whose_batch_can_not_be_read_again_begins_anew(tmp_path: Path, er
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path, flows: dict[str, FlowState]) -> None:
     state, servers = StateFolder(tmp_path), SimpleNamespace(accept_gap=refusing)
     state.say_flows(flows)
-    with pytest.raises(FailedPrecondition, match="refused no gap"):
+    with pytest.raises(FailedPrecondition, match="has no gap to accept"):
         _accept_at_target(servers, FLOW, state)  # type: ignore[arg-type]
     assert not state.accepted(FLOW.name)

@@ -169,7 +169,7 @@ def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
     assert not link.change.unchanged
     for rule, place, why in (
         ({"filter": "amount >"}, "filter", "ends too early"),
-        ({"filter": "p(name) = 1"}, "filter", "must be known without the message on Spark"),
+        ({"filter": "p(name) = 1"}, "filter", "must not depend on the message"),
         ({"action": "SET sys.SequenceNumber = 1"}, "action", "cannot be changed"),
         ({"when": "1=1"}, "", "'when' was unexpected; there are action, filter, parameters"),
     ):
@@ -181,7 +181,7 @@ def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("projects/shop/topics/ab", "is not a topic name. Names have 3 to 255 characters, begin with a letter"),
+        ("projects/shop/topics/ab", "is not a topic name. Names have 3 to 255 letters"),
         ("projects/shop/subscriptions/orders", "in full: projects/PROJECT/topics/NAME."),
         ("orders", "'orders' is not a topic name: must be a full name, such as projects/PROJECT/topics/orders"),
         ("ab", "'ab' is not a topic name: must be a full name, such as projects/PROJECT/topics/ab"),

@@ -127,7 +127,7 @@ def test_commas_inside_of_text_are_no_values() -> None:
     [
         (("bogus", "1"), "Unknown name \"bogus\": Cannot bind query parameter. Field 'bogus' could not be found"),
         (("pageSize.x", "1"), "Cannot bind query parameter"),
-        (("pageSize", "x"), "Invalid JSON payload"),
+        (("pageSize", "x"), "Failed to parse pageSize field: 'x' is not an integer"),
         (("pageSize", "99999999999"), "Invalid JSON payload"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_parameter_is_given_once() -> None:
 
 
 def test_a_get_has_no_body() -> None:
-    assert "has no body" in refusal("GET", TOPIC, {"a": 1})
+    assert "must not have a body" in refusal("GET", TOPIC, {"a": 1})
     assert request("GET", TOPIC, {}).topic == "projects/p/topics/t"
 
 

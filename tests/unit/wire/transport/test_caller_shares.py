@@ -37,7 +37,7 @@ def refused(peer: Any, sids: list[int]) -> list[int]:
             fields = peer.answer(sid, own)[1]
             assert fields["grpc-status"] == "8", fields
             assert "Too much unfinished data of" in fields["grpc-message"]
-            assert "one may have more only while as many are left" in fields["grpc-message"]
+            assert "A caller may not hold more than what is left for the others" in fields["grpc-message"]
             found.append(sid)
     return found
 

@@ -55,7 +55,8 @@ class Admission:
     def _refuse(self, scope: str, load: InFlight) -> None:
         self.refused += 1
         raise ResourceExhausted(
-            f"Flow control of {scope}: {load.messages} messages ({load.bytes} bytes) are being written; retry later."
+            f"Flow control limit of {scope} reached: {load.messages} messages ({load.bytes} bytes) are being written."
+            " Retry with backoff."
         )
 
     def enter(self, topic: int, messages: int, nbytes: int) -> None:

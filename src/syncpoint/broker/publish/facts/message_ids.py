@@ -325,7 +325,7 @@ def check_ids(messages: Sequence[pubsub.PubsubMessage]) -> None:
     """Raises `InvalidArgument` for an id that is too long."""
     for number, message in enumerate(messages):
         if len(message.attributes.get(PUBLISHED, "")) > ID_CHARACTERS_MAX:
-            problem = f"{PUBLISHED} is longer than {ID_CHARACTERS_MAX} characters"
+            problem = f"{PUBLISHED} must not be longer than {ID_CHARACTERS_MAX} characters"
             raise InvalidArgument(f"messages[{number}].attributes", problem)
 
 

@@ -32,7 +32,9 @@ class ProjectRoom:
         """Raises `ResourceExhausted` when there is not as much. Where nobody has any, any size is taken."""
         had = self._of.get(project, 0)
         if self._all and not is_fair(had, self._all, size, self._bytes_max):
-            raise ResourceExhausted("Many messages are being checked or transformed; retry later.")
+            raise ResourceExhausted(
+                "Too many messages of this project are being checked or transformed. Retry with backoff."
+            )
         self._of[project] = had + size
         self._all += size
 

@@ -161,8 +161,8 @@ class ScheduledMessages(MessageFacts[Scheduled]):
                 had += len(rows)
         if not is_fair(had, all_of_it, count, most):
             raise ResourceExhausted(
-                f"{all_of_it} messages wait for their time already, of {most}, and {had} of them are of {project}:"
-                " cancel some, or schedule later; nothing of this request was stored"
+                f"{all_of_it} of at most {most} scheduled messages are already waiting, {had} of them of {project}."
+                " Cancel some, or publish these later. Nothing of this request was stored."
             )
 
     # -- questions ---------------------------------------------------------------------------------------------------

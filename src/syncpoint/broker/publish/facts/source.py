@@ -90,8 +90,9 @@ class SourceTable:
             return found, False
         if self._next_index == SOURCE_INDEX_END:
             raise ResourceExhausted(
-                f"{SOURCE_INDEX_END:,} topics were opened in this log, as many as one can have. Nothing was stored; "
-                "restart the server, which begins another one."
+                f"This log already has {SOURCE_INDEX_END:,} topics, the maximum. Nothing was stored. Restart the"
+                " server,"
+                " which begins a new log."
             )
         source = Source(make_source(self.log_counter, self._next_index), topic, epoch=epoch, revision=revision)
         self._next_index += 1

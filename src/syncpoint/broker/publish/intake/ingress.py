@@ -336,7 +336,7 @@ class PublishIngress:
         work: Callable[[int], Coroutine[Any, Any, None]],
     ) -> None:
         if self._waiting_bytes and self._waiting_bytes + len(batch.request) > WAITING_BYTES_MAX:
-            raise ResourceExhausted(f"Chain {self.chain} is being prepared for many topics; retry later.")
+            raise ResourceExhausted(f"Chain {self.chain} is being prepared for many topics. Retry with backoff.")
         waiting = rooms.get(topic)
         if waiting is None:
             waiting = rooms[topic] = _WaitingPublishes()
@@ -353,12 +353,12 @@ class PublishIngress:
             await work(topic)
         except SyncpointError as error:
             kind = MetadataSilent if isinstance(error, MetadataSilent) else Unavailable
-            refusal = kind(f"Chain {self.chain} cannot take messages of the topic now: {error.message}")
+            refusal = kind(f"Chain {self.chain} cannot accept messages of the topic now: {error.message}")
         except asyncio.CancelledError:
             refusal = Unavailable(f"Chain {self.chain} is not open here.")
         except Exception:
             log.exception("chain %d cannot be opened for topic %d", self.chain, topic)
-            refusal = Unavailable(f"Chain {self.chain} cannot take messages of the topic now.")
+            refusal = Unavailable(f"Chain {self.chain} cannot accept messages of the topic now. Try again.")
         for caller, batch in rooms.pop(topic).batches:
             self._waiting_bytes -= len(batch.request)
             if refusal is not None:

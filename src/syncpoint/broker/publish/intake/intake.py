@@ -192,7 +192,7 @@ class Intake:
         if max(dues) > self.commit.clock.time_ns() + SCHEDULE_AHEAD_SECONDS_MAX * 1_000_000_000:
             raise InvalidArgument(
                 f"messages[{_of_part(says, dues.index(max(dues)))}].attributes",
-                f"sys.ScheduledEnqueueTimeUtc is more than {SCHEDULE_AHEAD_SECONDS_MAX // 86_400} days ahead",
+                f"sys.ScheduledEnqueueTimeUtc must not be more than {SCHEDULE_AHEAD_SECONDS_MAX // 86_400} days ahead",
             )
         self._scheduled.check_room(self._name_of(source.topic), count, self._name_of)
         part = ScheduledPart(waiting.number, waiting.end, count)

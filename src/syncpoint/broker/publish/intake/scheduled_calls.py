@@ -50,7 +50,8 @@ def cancel_scheduled(forwarder: PublishForwarder, topic: int, source: int, offse
         raise not_waiting()
     if forwarder.scheduled.leaves(one):
         raise Unavailable(
-            "The message is being published, and cannot be cancelled any more. Ask again what became of it."
+            "The message is being published and cannot be cancelled any more. List the scheduled messages to see"
+            " whether it was."
         )
     try:
         forwarder.scheduled.cancel([one], done)
@@ -61,7 +62,9 @@ def cancel_scheduled(forwarder: PublishForwarder, topic: int, source: int, offse
 
 def not_waiting() -> NotFound:
     """For an id under which nothing waits."""
-    return NotFound("", "No message of the topic waits under this id: it was published, was cancelled, or never was.")
+    return NotFound(
+        "", "The topic has no scheduled message with this id: it was published or cancelled, or never existed."
+    )
 
 
 def _entry(one: Scheduled) -> dict[str, int]:

@@ -36,7 +36,7 @@ def _count(forwarder: PublishForwarder, asked: internal.ForeseenSeek, answer: in
     record = forwarder.catalog.subscription_by_incarnation(asked.subscription)
     ledger = forwarder.ledgers.get(asked.subscription)
     if record is None or (ledger is None and forwarder.sources.of_topic(record.topic_incarnation)):
-        raise Unavailable("The subscription is not known here yet.")
+        raise Unavailable("This process does not know the subscription yet. Try again.")
     if ledger is None:
         return  # nothing of its topic is here
     after = _ledger_after(forwarder, record, ledger, asked)
@@ -75,7 +75,7 @@ def _ledger_after(
         if asked.snapshot in forwarder.snapshots:
             acks = acks_at_snapshot(forwarder, record, asked.snapshot)
         elif forwarder.catalog.snapshot_by_incarnation(asked.snapshot) is None:
-            raise Unavailable("The snapshot is not known here yet, or was deleted.")
+            raise Unavailable("This process does not know the snapshot yet, or it was deleted. Try again.")
         # Otherwise it was taken when nothing of the topic was here: all that is here came later.
     after = Ledger(ledger.subscription, ledger.generation, start=dict(ledger.start), lanes=dict(ledger.lanes))
     after.merge(Ledger(ledger.subscription, ledger.generation + 1, acks, dict(ledger.start), renewed_ns))

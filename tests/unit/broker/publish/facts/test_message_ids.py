@@ -100,7 +100,7 @@ def test_other_topics_and_no_window_know_no_duplicates() -> None:
 
 def test_ids_are_bounded() -> None:
     harness = harness_with()
-    with pytest.raises(InvalidArgument, match=r"sys.MessageId is longer than 128"):
+    with pytest.raises(InvalidArgument, match=r"sys.MessageId must not be longer than 128"):
         send(harness, "a", "x" * 129)
     caller = send(harness, "x" * 128, "")
     harness.quiesce()

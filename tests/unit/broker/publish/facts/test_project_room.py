@@ -37,7 +37,7 @@ def test_what_is_larger_than_all_goes_alone() -> None:
     room = ProjectRoom(100)
     room.take("a", 200)
     for project in "ab":
-        with pytest.raises(ResourceExhausted, match="retry later"):
+        with pytest.raises(ResourceExhausted, match="Retry with backoff"):
             room.take(project, 1)
     room.give_back("a", 200)
     room.take("b", 1)

@@ -135,7 +135,7 @@ def test_no_more_wait_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("syncpoint.broker.publish.facts.scheduled.WAITING_MAX", 2)
     harness = ForwarderHarness()
     schedule(harness, 5, "a", "b")
-    with pytest.raises(ResourceExhausted, match="wait for their time already"):
+    with pytest.raises(ResourceExhausted, match="scheduled messages are already waiting"):
         schedule(harness, 5, "c")
 
 

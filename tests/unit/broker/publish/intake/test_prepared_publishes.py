@@ -101,7 +101,7 @@ async def test_what_waits_is_bounded_and_turned_away_at_the_end(
     await prepared(harness)
     harness.publisher.prepared._room = ProjectRoom(4 * (len(LARGE) + 100))
     tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
-    with pytest.raises(ResourceExhausted, match="retry later"):
+    with pytest.raises(ResourceExhausted, match="Retry with backoff"):
         await harness.put(LARGE, topic=T)
     other = "projects/other/topics/typed"
     await harness.call("CreateTopic", name=other, schema_settings={"schema": NAME, "encoding": "JSON"})

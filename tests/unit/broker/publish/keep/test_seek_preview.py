@@ -153,7 +153,7 @@ async def test_a_chain_says_it_by_its_method(harness: ChainHarness) -> None:
     assert counts(await said(snapshot=50)) == (1, 1, 0)
     assert counts(await said(time_ns=0)) == (1, 2, 0)
     assert counts(await said(time_ns=harness.clock.time_ns() + 10**12)) == (1, 0, 1)
-    assert "snapshot is not known here" in (await said(snapshot=51)).unknown
+    assert "does not know the snapshot yet" in (await said(snapshot=51)).unknown
     await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
     assert counts(await said(snapshot=50)) == (2, 0, 0)
     (plain,) = await process.host.describe(TOPIC_NUMBER, SUB_NUMBER, 0)
@@ -166,7 +166,7 @@ async def test_what_cannot_be_found_out_is_said(harness: ChainHarness) -> None:
     await process.publish("a")
     forwarder = process.host.chains[1].forwarder
     stranger = seek_change(forwarder, internal.ForeseenSeek(subscription=99, time_ns=1))
-    assert stranger.unknown == "The subscription is not known here yet."
+    assert stranger.unknown == "This process does not know the subscription yet. Try again."
 
     def damaged(*arguments: object) -> dict[int, AckSet]:
         raise OSError("no disk answers")
