@@ -29,13 +29,13 @@ PUBLISH: Final = "pubsub.topics.publish"
 UPDATE: Final = "pubsub.subscriptions.update"
 UPDATE_TOPIC: Final = "pubsub.topics.update"
 _NOBODY: Final[frozenset[str]] = frozenset()
-_calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
+_calling: ContextVar[tuple[Identity, Callable[[], None]] | None] = ContextVar("calling", default=None)
 
 
 @contextmanager
-def called_by(identity: Identity) -> Iterator[None]:
-    """Set the caller for what begins in here, tasks included."""
-    token = _calling.set(identity)
+def called_by(identity: Identity, judge_again: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Name the caller of what begins in here, tasks included; `judge_again` raises if the caller may no longer."""
+    token = _calling.set((identity, judge_again))
     try:
         yield
     finally:
@@ -44,8 +44,17 @@ def called_by(identity: Identity) -> Iterator[None]:
 
 def caller() -> Author | None:
     """The caller of the method that runs; None where callers are not identified."""
-    identity = _calling.get()
-    return None if identity is None else author_of(identity)
+    calling = _calling.get()
+    return None if calling is None else author_of(calling[0])
+
+
+def judge_caller() -> None:
+    """Judge the call that runs by the catalog as it is now; to be called where the catalog may have caught up since.
+
+    Raises `PermissionDenied` and `Unauthenticated`; returns where callers are not identified.
+    """
+    if (calling := _calling.get()) is not None:
+        calling[1]()
 
 
 def author_of(identity: Identity) -> Author:

@@ -206,7 +206,7 @@ class Gate:
 
             def run(call: Call, request: bytes) -> None:
                 identity = self._judge(call, path, rule, request)
-                with called_by(identity):
+                with called_by(identity, partial(self._judge_again, call, path, rule, request, self.catalog.revision)):
                     handler(call, request)
 
             return run
@@ -295,6 +295,15 @@ class Gate:
         if rule.hot is not None:
             self._remember(session, rule.hot[0], _name(request))
         return session.identity
+
+    def _judge_again(self, call: CallContext, path: str, rule: Rule, request: bytes, revision: int) -> None:
+        """Judge a call by what the catalog has learned since `revision`; a method goes by that."""
+        if rule.known or self.catalog.revision == revision:
+            return
+        session = self._session(call)
+        for need in self._needs(path, rule, request):
+            if not self._allows(session, need.permission, need.resource):
+                self._refuse(session.identity, call, path, need)
 
     def _open_in(self, project: str) -> int:
         self._streams = {one for one in self._streams if not one.stream.over}

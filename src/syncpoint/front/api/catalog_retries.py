@@ -1,4 +1,5 @@
 """Admin methods on a catalog that others change, too: it catches up before a call, which a conflict makes run again.
+What a caller may depends on it as well: on what a subscription sends as whom, say. So that is judged again each time.
 
 Place: around each method of a servicer, where its table of methods is made.
 """
@@ -7,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from syncpoint.base.model.errors import Aborted, AlreadyExists, Conflict, MetadataSilent, NotFound
+from syncpoint.catalog.access.authors import judge_caller
 from syncpoint.cluster.control.plane import ControlPlane
 
 ATTEMPTS_MAX = 100
@@ -31,6 +33,7 @@ def checked_again(
         except MetadataSilent as error:
             old = error
         for _ in range(ATTEMPTS_MAX):
+            judge_caller()
             try:
                 return await function(request)
             except Conflict:

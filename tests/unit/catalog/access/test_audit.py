@@ -119,7 +119,7 @@ def test_a_log_that_was_cut_is_found_out_by_who_has_an_earlier_hash(tmp_path: Pa
     assert [one["resource"] for one in denied] == ["t1"]
     log.path.write_text("".join(log.path.read_text().splitlines(keepends=True)[:-1]))
     assert CliRunner().invoke(cli, ["audit", "verify", path]).exit_code == 0
-    assert "was cut" in CliRunner().invoke(cli, ["audit", "verify", path, "--hash", last]).output
+    assert "lines are missing at the end" in CliRunner().invoke(cli, ["audit", "verify", path, "--hash", last]).output
 
 
 def test_reading_and_publishing_are_noted_where_that_is_wanted_or_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError, Unauthenticated
 from syncpoint.catalog.access.accounts import Account
+from syncpoint.catalog.access.authors import judge_caller
 from syncpoint.catalog.access.gate import DENIED, INVALID, MISSING, STANDS_S
 from syncpoint.catalog.access.permission_needs import SERVER
 from syncpoint.catalog.access.policy import PREFIX, orphaned_policies
@@ -363,3 +364,26 @@ def test_what_waits_behind_answers_waits_behind_the_gate_too(harness: Harness) -
     (guarded,) = harness.gate.guarded({methods.SUBSCRIBER.StreamingPull.encode(): waits}).values()
     assert isinstance(guarded, Streaming)
     assert guarded.behind == waits.behind
+
+
+def test_a_call_is_judged_again_by_what_the_catalog_has_learned_since(harness: Harness) -> None:
+    pushed = pubsub.Subscription(push_config={"oidc_token": {"service_account_email": "app@a.example"}})
+    request = pubsub.UpdateSubscriptionRequest(subscription={"name": SUBSCRIPTION})
+    request.subscription.push_config.push_endpoint = "https://other.example"
+    request.update_mask.paths[:] = ["push_config.push_endpoint"]
+    harness.grant(SUBSCRIPTION, "roles/pubsub.editor", ANN)
+    changed: list[bool] = []
+
+    def handler(call: Any, request: bytes) -> None:
+        judge_caller()  # nothing is known that was not before
+        config = pushed.SerializeToString()
+        harness.apply(CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC, config=config)))
+        judge_caller()
+        changed.append(True)
+
+    path = methods.SUBSCRIBER.UpdateSubscription.encode()
+    harness.table = harness.gate.guarded({path: Unary(handler)})
+    assert isinstance(harness.call(path.decode(), request, harness.token()), PermissionDenied)
+    harness.grant("projects/a", "roles/iam.serviceAccountUser", ANN)
+    assert harness.call(path.decode(), request, harness.token()) is None
+    assert changed == [True]
