@@ -89,7 +89,7 @@ def _compiled(rules: Sequence[CandidateRule]) -> list[dict[str, str]]:
             condition = made.filter(wanted, rule.parameters)
             action = made.action(parse_action(rule.action), rule.parameters) if rule.action else None
         except InvalidArgument as error:
-            raise InvalidArgument(f"rule {rule.name}", error.problem) from None
+            raise InvalidArgument(rule.name, error.problem) from None
         fails = condition.fails or "false"
         selects, copy = condition.selects, "attributes"
         if action is not None:
