@@ -170,7 +170,7 @@ def test_opening_after_a_kill_scans_only_what_was_being_written(tmp_path: Path) 
         loop.store.append(EntryKind.MESSAGES, bytes(5_000), source=source, first_offset=number, count=1)
     loop.commit()
     frozen = tmp_path / "frozen"
-    shutil.copytree(tmp_path / "disk", frozen)
+    shutil.copytree(tmp_path / "disk", frozen, ignore=shutil.ignore_patterns("pool"))  # its files come and go
     again = Loop([frozen])
     assert len(again.store.recovered.scanned) <= 2
     assert len(list(again.store.catalog)) > 10
