@@ -51,7 +51,7 @@ from tests.integration.test_official_python_access import GuardedServer
 
 pytestmark = pytest.mark.shows("federation")
 
-TASK = "copier@example.com"
+TASK = "copier"
 TOPIC = "projects/a/topics/orders"
 ROLES = {
     "eu": {"projects/a": ["roles/pubsub.viewer", "roles/syncpoint.logReader"]},
@@ -84,7 +84,8 @@ class Region:
 
     def grant(self, roles: dict[str, list[str]]) -> None:
         for resource, named in roles.items():
-            policy = iam.Policy(bindings=[iam.Binding(role=role, members=[f"user:{TASK}"]) for role in named])
+            member = f"user:{TASK}@example.com"
+            policy = iam.Policy(bindings=[iam.Binding(role=role, members=[member]) for role in named])
             self.owner.call("IAMPolicy.SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=policy))
 
     def publish(self, text: str) -> None:

@@ -201,7 +201,7 @@ def test_letters_go_back_and_on_whatever_their_ids_say_and_a_seek_brings_back(sp
     def says() -> str:
         return str(space.asked("GetSubscriptionState", subscription=onwards).forward.last_error)
 
-    eventually(lambda: "MaxTransferHopCountExceeded" in says() and "was a dead letter 4 times" in says())
+    eventually(lambda: "MaxTransferHopCountExceeded" in says() and "already dead-lettered 4 times" in says())
     assert not space.pull_once(reader, wait=3.0)
 
 
@@ -346,7 +346,7 @@ def test_a_message_of_an_id_that_was_published_is_dropped(space: Space) -> None:
         options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
         with pytest.raises(InvalidArgument, match="duplicate_detection_window"):
             space.asked("UpdateTopicOptions", options=options, update_mask=mask)
-    with refused("INVALID_ARGUMENT", "sys.MessageId is longer"):
+    with refused("INVALID_ARGUMENT", "sys.MessageId must not be longer"):
         space.publish(topic, b"", attributes={"sys.MessageId": "x" * 129})
 
     def publish(number: int) -> tuple[int, str]:
