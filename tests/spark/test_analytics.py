@@ -161,7 +161,7 @@ def test_a_back_test_of_rules_agrees_with_what_a_subscription_with_them_receives
     assert found.lost is not None
     assert found.gained.messages == sum(one and not other for one, other in zip(either, few, strict=True))
     assert found.lost.messages == sum(other and not one for one, other in zip(either, few, strict=True))
-    with pytest.raises(InvalidArgument, match="rule odd"):
+    with pytest.raises(InvalidArgument, match="odd: "):
         check_rules([CandidateRule("odd", "n >")])
 
 

@@ -143,7 +143,7 @@ def test_a_backfill_brings_what_lies_before_a_flow_once_however_often_it_is_run(
     (link,) = links_of(federation)
     (flow,) = link.flows([topic])
     with Servers() as servers:
-        with pytest.raises(FailedPrecondition, match="has not copied any messages yet"):
+        with pytest.raises(FailedPrecondition, match="has not copied anything yet"):
             Backfill(servers, flow).plan("earliest", "latest")
         with running_job(spark, given, tmp_path) as running:
             awaited(lambda: any(one.name == flow.name for one in _cursors(source)), "the flow has begun")
