@@ -115,6 +115,8 @@ LONGEST = [
     "sink",
     "analytics",
     "delivery_records",
+    "tour",
+    "transport_abuse",
 ]
 
 
