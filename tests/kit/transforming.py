@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from syncpoint.catalog.transforms.message_transforms import Outcome, Transformer
 from syncpoint.wire.protobuf.messages import pubsub
 
 
-class PlayedTransformer(Transformer):
+class PlayedTransformer(Transformer, ABC):
     """Its `play` says what becomes of messages."""
 
     async def apply(
@@ -22,5 +23,6 @@ class PlayedTransformer(Transformer):
     ) -> list[Outcome]:
         return await self.play(transforms, messages)
 
+    @abstractmethod
     async def play(self, transforms: Sequence[Any], messages: Sequence[Any]) -> list[Outcome]:
-        raise NotImplementedError
+        """What comes of the messages."""

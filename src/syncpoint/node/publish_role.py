@@ -7,6 +7,7 @@ metadata.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,16 +20,16 @@ from syncpoint.node.process_metrics import Measured
 from syncpoint.wire.transport.calls import Methods
 
 
-class ChainsHere(Role):
+class ChainsHere(Role, ABC):
     """Which chains a process has: a part of its role, whose `start` opens those that nobody else could have. `host`: is
     there by then.
     """
 
     host: ChainHost
 
+    @abstractmethod
     async def context(self) -> ChainContext:
         """What every chain here is given."""
-        raise NotImplementedError
 
 
 class PublishRole(Role):

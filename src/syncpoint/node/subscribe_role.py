@@ -8,6 +8,7 @@ clients' calls here as they came, so a process of a cluster answers `google.pubs
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from syncpoint.base.model.delivery import PublishSide
@@ -37,16 +38,16 @@ class Fetching(NamedTuple):
     guard: StepGuard | None = None
 
 
-class Upstream(Role):
+class Upstream(Role, ABC):
     """The chains that a forwarder reads, and what else depends on where they are: a part of its role."""
 
+    @abstractmethod
     async def fetching(self) -> Fetching:
         """Make the way to the chains."""
-        raise NotImplementedError
 
+    @abstractmethod
     def serve(self, role: SubscribeRole) -> None:
         """The parts are made."""
-        raise NotImplementedError
 
 
 class SubscribeRole(Role):
