@@ -106,7 +106,7 @@ class _Popen(_Plain):  # type: ignore[type-arg]
         start_new_session, *more,
     ) -> None:  # fmt: skip
         words = _words(args)
-        plain = preexec_fn or pass_fds or executable or shell or gid or gids or uid or umask != -1
+        plain = preexec_fn or pass_fds or executable or shell or gid or gids or uid
         environ = dict(os.environ if env is None else env)
         if words is None or plain or not _same_imports(environ):
             super()._execute_child(
@@ -116,7 +116,8 @@ class _Popen(_Plain):  # type: ignore[type-arg]
             )  # type: ignore[misc]  # fmt: skip
             return
         folder = os.fspath(cwd or Path.cwd())
-        request = {"words": words, "environ": environ, "folder": folder, "session": bool(start_new_session)}
+        request = {"words": words, "environ": environ, "folder": folder, "umask": umask}
+        request["session"] = bool(start_new_session)
         files = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
         self._forked = _shared_template()
         self.pid = self._forked.start(request, files)
@@ -206,6 +207,8 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     """The process that was asked for, as far as it is not its program."""
     if request["session"]:
         os.setsid()
+    if request["umask"] >= 0:
+        os.umask(request["umask"])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environ"])
