@@ -90,7 +90,7 @@ class Gathering:
         wanted: set = set()
         for number in self._columns:
             if number not in _LAYOUT:
-                raise ValueError(f"{number} is no column")
+                raise ValueError(f"{number} is not a column")
             wanted.update(_LAYOUT[number])
         self._buffers = [bytearray(_FIRST_ROOM) if one in wanted else None for one in range(_BUFFERS)]
         for index in range(19):
@@ -145,7 +145,7 @@ class Gathering:
                 if verdict > 0:
                     verdict = self._take(p, at + 4, stop, offset)
                 if verdict < 0:
-                    raise Malformed(f"the stored message at offset {offset} is no PubsubMessage")
+                    raise Malformed(f"the stored message at offset {offset} is not a PubsubMessage")
             at = stop
             offset += 1
         return offset

@@ -49,7 +49,7 @@ class FieldFinder:
         self._keys = [b".".join(path) for path in self._paths]
         self._without = [as_bytes(name) for name in without]
         if len(self._paths) > PATHS_MAX or [] in self._paths:
-            raise ValueError(f"{len(self._paths)} paths are more than {PATHS_MAX}, or one of them is empty")
+            raise ValueError(f"must have at most {PATHS_MAX} paths ({len(self._paths)} given), none of them empty")
         if not cython.compiled:
             self._name_start, self._name_size = [0] * 256, [0] * 256
             self._found_start, self._found_size = [0] * 32, [0] * 32
@@ -78,7 +78,7 @@ class FieldFinder:
         key_end: cython.Py_ssize_t = 0
         value_end: cython.Py_ssize_t = 0
         if first < 0 or rows < 0 or len(places) < 4 * (first + rows + 1):
-            raise Malformed("the column has fewer values than it says")
+            raise Malformed("the column has fewer values than it declares")
         valid = bytearray((rows + 7) // 8)
         row_ends = bytearray(4 * (rows + 1))
         key_ends = bytearray(4 * (rows * count + 1))
@@ -90,7 +90,7 @@ class FieldFinder:
             at = get32(e, 4 * (first + row))
             stop = get32(e, 4 * (first + row + 1))
             if at > stop or stop > len(whole):
-                raise Malformed("a value of the column is not within its bytes")
+                raise Malformed("a value of the column lies outside its bytes")
             if self._is_plain(p, at, stop):
                 valid[row >> 3] |= 1 << (row & 7)
                 put32(array_ptr(brackets), 4 * row, self._bracket - at)

@@ -70,7 +70,7 @@ def list_ids(request: object, field: int) -> list:
     while at < end:
         part = read_field(p, at, end)
         if part.number == 0:
-            raise Malformed("the request is no protobuf message")
+            raise Malformed("the request is not a protobuf message")
         if part.number == field and part.wire == 2:
             found.append(cut(p, part.start, part.stop))
         at = part.stop
@@ -391,7 +391,7 @@ class LeaseTable:
         nacked: list = []
         failed: list = []
         if each and len(wanted) != size // 36:
-            raise Invalid("modify_deadline_seconds", "must have as many values as there are ack ids")
+            raise Invalid("modify_deadline_seconds", "must have one value per ack id")
         for number in wanted:
             if number < 0:
                 raise Invalid("ack_deadline_seconds", "Ack deadline cannot be negative")
@@ -664,7 +664,7 @@ class LeaseTable:
         while at < end:
             part = read_field(p, at, end)
             if part.number == 0:
-                raise Malformed("the request is no protobuf message")
+                raise Malformed("the request is not a protobuf message")
             if part.number == wanted and part.wire == 2:
                 found += 36
             at = part.stop

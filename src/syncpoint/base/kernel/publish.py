@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import cython
 
-from syncpoint.base.model import limits
+from syncpoint.base.model import limits, publish_rules
 
 from .errors import Invalid, Malformed
 
@@ -50,20 +50,20 @@ _OFFSET_END = 10**12
 # What can be wrong with a message: (field below messages[i], problem), by number; 0 is "nothing", 1 is Malformed.
 _PROBLEMS: list = [
     ("", ""),
-    ("", "malformed"),
-    ("", "Some messages are empty"),
-    (".attributes", f"more than {limits.MESSAGE_ATTRIBUTES_MAX} attributes"),
-    (".attributes", "key is empty"),
-    (".attributes", f"key is longer than {limits.ATTRIBUTE_KEY_BYTES_MAX} bytes"),
-    (".attributes", f"value is longer than {limits.ATTRIBUTE_VALUE_BYTES_MAX} bytes"),
-    (".attributes", "key must not start with goog"),
-    (".attributes", "is not valid UTF-8"),
-    (".ordering_key", f"is longer than {limits.ORDERING_KEY_BYTES_MAX} bytes"),
-    (".ordering_key", "is not valid UTF-8"),
-    (".ordering_key", "all messages of a request must specify the same ordering key"),
-    (".message_id", "is not valid UTF-8"),
-    (".attributes", "sys.TimeToLive is not a span of time above 0, as [days.]hours:minutes[:seconds[.fraction]]"),
-    (".attributes", "sys.ScheduledEnqueueTimeUtc is not a time as RFC 3339 has it, such as 2026-11-23T18:00:00Z"),
+    ("", ""),
+    ("", publish_rules.EMPTY),
+    (".attributes", publish_rules.TOO_MANY_ATTRIBUTES),
+    (".attributes", publish_rules.KEY_EMPTY),
+    (".attributes", publish_rules.KEY_TOO_LONG),
+    (".attributes", publish_rules.VALUE_TOO_LONG),
+    (".attributes", publish_rules.KEY_RESERVED),
+    (".attributes", publish_rules.ATTRIBUTES_NOT_UTF8),
+    (".ordering_key", publish_rules.ORDERING_KEY_TOO_LONG),
+    (".ordering_key", publish_rules.NOT_UTF8),
+    (".ordering_key", publish_rules.ORDERING_KEYS_DIFFER),
+    (".message_id", publish_rules.NOT_UTF8),
+    (".attributes", publish_rules.TTL_INVALID),
+    (".attributes", publish_rules.SCHEDULE_INVALID),
 ]
 MARK_TTL = 1  # what reserved attributes ask for: some message has a time to live,
 MARK_SCHEDULED = 2  # or a time to be published at
@@ -91,7 +91,7 @@ def topic_of(request: object) -> bytes:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no protobuf message")
+            raise Malformed("the request is not a protobuf message")
         if field.number == 1 and field.wire == 2:
             start = field.start
             stop = field.stop
@@ -127,19 +127,19 @@ def scan(
     total: cython.Py_ssize_t = 0
     field: Field
     if end > _REQUEST_MAX + room:
-        raise Invalid("request", "request_size is too large")
+        raise Invalid("request", publish_rules.REQUEST_TOO_LARGE)
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no PublishRequest")
+            raise Malformed("the request is not a PublishRequest")
         if field.number == 2 and field.wire == 2:
             count += 1
             total += field.stop - field.start
         at = field.stop
     if count == 0:
-        raise Invalid("messages", "No messages to publish")
+        raise Invalid("messages", publish_rules.NO_MESSAGES)
     if count > _MESSAGES_MAX:
-        raise Invalid("messages", "Too many messages to publish")
+        raise Invalid("messages", publish_rules.TOO_MANY_MESSAGES)
 
     stamp: bytearray = _stamp(prefix, first_offset, count, seconds, nanos)
     s: WritePtr = array_ptr(stamp)
@@ -211,7 +211,7 @@ def _stamp(prefix: bytes, first_offset: int, count: int, seconds: int, nanos: in
 
 def _refusal(problem: int, index: int) -> Exception:
     if problem == 1:
-        return Malformed(f"messages[{index}] is no PubsubMessage")
+        return Malformed(f"messages[{index}] is not a PubsubMessage")
     field, text = _PROBLEMS[problem]
     return Invalid(f"messages[{index}]{field}", text)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import cython
 
-from syncpoint.base.model import limits
+from syncpoint.base.model import limits, publish_rules
 
 from .errors import Invalid, Malformed
 
@@ -57,23 +57,23 @@ _GOOG: bytes = b"googclient_"
 
 _PROBLEMS: list = [
     ("", ""),
-    (".data", "Some messages are empty: data or attributes must be set"),
-    (".attributes", f"more than {limits.MESSAGE_ATTRIBUTES_MAX} attributes"),
-    (".attributes", "key is empty"),
-    (".attributes", f"key is longer than {limits.ATTRIBUTE_KEY_BYTES_MAX} bytes"),
-    (".attributes", f"value is longer than {limits.ATTRIBUTE_VALUE_BYTES_MAX} bytes"),
-    (".attributes", "key must not start with goog"),
-    (".attributes", "is not valid UTF-8"),
-    (".ordering_key", f"is longer than {limits.ORDERING_KEY_BYTES_MAX} bytes"),
-    (".ordering_key", "is not valid UTF-8"),
-    (".message_id", f"is longer than {NAME_MAX} bytes"),
-    (".message_id", "is not valid UTF-8"),
-    (".publish_time", "is not between the years 1970 and 9999"),
-    (".origin", f"is not valid UTF-8 of at most {NAME_MAX} bytes"),
-    (".visited", f"a name is not valid UTF-8 of 1 to {NAME_MAX} bytes"),
-    (".visited", f"more than {VISITED_MAX} servers"),
-    (".offset", "offsets of a source must rise from row to row"),
-    ("", f"the message is larger than {limits.PUBLISH_REQUEST_BYTES_MAX} bytes"),
+    (".data", publish_rules.EMPTY),
+    (".attributes", publish_rules.TOO_MANY_ATTRIBUTES),
+    (".attributes", publish_rules.KEY_EMPTY),
+    (".attributes", publish_rules.KEY_TOO_LONG),
+    (".attributes", publish_rules.VALUE_TOO_LONG),
+    (".attributes", publish_rules.KEY_RESERVED),
+    (".attributes", publish_rules.ATTRIBUTES_NOT_UTF8),
+    (".ordering_key", publish_rules.ORDERING_KEY_TOO_LONG),
+    (".ordering_key", publish_rules.NOT_UTF8),
+    (".message_id", f"must not be longer than {NAME_MAX} bytes"),
+    (".message_id", publish_rules.NOT_UTF8),
+    (".publish_time", "must be in the years 1970 to 9999"),
+    (".origin", f"must be valid UTF-8 of at most {NAME_MAX} bytes"),
+    (".visited", f"names must be valid UTF-8 of 1 to {NAME_MAX} bytes"),
+    (".visited", f"must not have more than {VISITED_MAX} servers"),
+    (".offset", f"must be greater than the offset of the row before, and less than {10**12}"),
+    ("", f"must not be larger than {limits.PUBLISH_REQUEST_BYTES_MAX} bytes"),
 ]
 
 
@@ -224,9 +224,9 @@ def _batch(p: ReadPtr, end: cython.Py_ssize_t, rows: cython.Py_ssize_t, columns:
     """The columns, each checked from end to end."""
     b: RowBatch = RowBatch()
     if rows < 0:
-        raise Malformed("a negative number of rows")
+        raise Malformed("the number of rows must not be negative")
     if "data" not in columns:
-        raise Malformed("there is no column data")
+        raise Malformed("column data is missing")
     nodes: list
     buffers: list
     nodes, buffers = columns["data"]
@@ -247,7 +247,7 @@ def _batch(p: ReadPtr, end: cython.Py_ssize_t, rows: cython.Py_ssize_t, columns:
     if "offset" in columns:
         nodes, buffers = columns["offset"]
         if nodes[0][1]:
-            raise Malformed("column offset has nulls")
+            raise Malformed("column offset must not have nulls")
         _bitmap(end, "offset", nodes[0], buffers[0], rows)
         b.offsets = _fixed(end, "offset", buffers[1], rows)
         b.has_offset = True
@@ -264,7 +264,7 @@ def _batch(p: ReadPtr, end: cython.Py_ssize_t, rows: cython.Py_ssize_t, columns:
         nodes, buffers = columns["attributes"]
         b.attributes = _lists(p, end, "attributes", nodes[0], buffers[0:2], rows, nodes[1][0])
         if nodes[1][1] or nodes[2][1]:
-            raise Malformed("column attributes has entries or keys that are null")
+            raise Malformed("entries and keys of column attributes must not be null")
         b.names = _texts(p, end, "attributes", nodes[2], buffers[3:6], nodes[1][0])
         b.values = _texts(p, end, "attributes", nodes[3], buffers[6:9], nodes[1][0])
         b.has_attributes = True
@@ -275,7 +275,7 @@ def _place(end: int, name: str, buffer: tuple, needed: int) -> int:
     """Where a buffer of at least `needed` bytes begins. Raises Malformed where it is shorter, or leaves the batch."""
     start, size = buffer
     if size < needed or start < 0 or start > end - size:
-        raise Malformed(f"column {name}: a buffer of {size} bytes is too short, or outside of the batch")
+        raise Malformed(f"column {name}: a buffer of {size} bytes is too short or lies outside the batch")
     return start
 
 
@@ -283,7 +283,7 @@ def _bitmap(end: int, name: str, node: tuple, buffer: tuple, count: int) -> int:
     """Where the bitmap of what is not null begins; -1 where nothing is null."""
     length, nulls = node
     if length != count:
-        raise Malformed(f"column {name} has {length} values where there are {count}")
+        raise Malformed(f"column {name} must have {count} values, not {length}")
     return _place(end, name, buffer, (count + 7) // 8) if nulls else -1
 
 
@@ -331,7 +331,7 @@ def _check_offsets(p: ReadPtr, offsets: cython.Py_ssize_t, count: cython.Py_ssiz
             good = False
         last = value
     if not good or last > limit:
-        raise Malformed(f"column {name}: its offsets do not rise, or lead outside of its values")
+        raise Malformed(f"column {name}: offsets must not fall or point outside the values")
 
 
 # -- single rows -------------------------------------------------------------------------------------------------------

@@ -163,12 +163,12 @@ def divided(request: object) -> tuple:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no PublishRequest")
+            raise Malformed("the request is not a PublishRequest")
         piece: bytes = cut(p, at, field.stop)
         if field.number == 2 and field.wire == 2:
             due = _own_due(p, field.start, field.stop)
             if due < 0:
-                raise Malformed("a message of the request is no PubsubMessage")
+                raise Malformed("a message of the request is not a PubsubMessage")
             says.append(1 if due else 0)
             if due:
                 later.append(piece)

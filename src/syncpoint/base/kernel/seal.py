@@ -66,7 +66,7 @@ def seal_request(request: object, header: bytes, nonce: int, encrypt: object) ->
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no PublishRequest")
+            raise Malformed("the request is not a PublishRequest")
         if field.number == 2 and field.wire == 2:
             parts = _sealed_message(p, field.start, field.stop, header, (nonce + sealed) % _NONCES, encrypt)
             if parts:
@@ -105,7 +105,7 @@ def open_response(response: object, keys: dict) -> tuple:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the response is no PullResponse")
+            raise Malformed("the response is not a PullResponse")
         if field.number == 1 and field.wire == 2:
             body_start = body_stop = field.stop
             body = _last(p, field.start, field.stop, 2)
@@ -243,13 +243,13 @@ def _check_values(
     value: cython.Py_ssize_t
     i: cython.Py_ssize_t
     if rows < 0 or rows > 0x1FFFFFFF or offsets < 0 or values < 0 or size < 0 or values > end - size:
-        raise Malformed("a column lies outside of its batch")
+        raise Malformed("a column lies outside its batch")
     if offsets > end - 4 * (rows + 1):
         raise Malformed("a column has fewer values than there are rows")
     for i in range(rows + 1):
         value = get32(p, offsets + 4 * i)
         if value < last or value > size:
-            raise Malformed("the offsets of a column do not rise, or lead outside of it")
+            raise Malformed("the offsets of a column fall or point outside it")
         last = value
 
 
@@ -266,7 +266,7 @@ def _sealed_message(
     while at < stop:
         field = read_field(p, at, stop)
         if field.number == 0:
-            raise Malformed("a message is no PubsubMessage")
+            raise Malformed("a message is not a PubsubMessage")
         if field.number == 1 and field.wire == 2:
             if begin < at:
                 out.append(cut(p, begin, at))
@@ -338,7 +338,7 @@ def _last(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, number: cy
     while at < stop:
         field = read_field(p, at, stop)
         if field.number == 0:
-            raise Malformed("a message in the response is no ReceivedMessage")
+            raise Malformed("a message in the response is not a ReceivedMessage")
         if field.number == number and field.wire == 2:
             found = field
         at = field.stop

@@ -32,7 +32,7 @@ def route_of(request: object) -> tuple:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no PublishRequest")
+            raise Malformed("the request is not a PublishRequest")
         if field.wire == 2:
             if field.number == 1:
                 topic_start = field.start
@@ -56,7 +56,7 @@ def varint_of(request: object, number: cython.uint) -> int:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no protobuf message")
+            raise Malformed("the request is not a protobuf message")
         if field.number == number and field.wire == 0:
             found = read_varint(p, field.start, field.stop).value
         at = field.stop
@@ -83,7 +83,7 @@ def by_lender(request: object, number: cython.uint) -> tuple:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the request is no protobuf message")
+            raise Malformed("the request is not a protobuf message")
         if field.number == number and field.wire == 2:
             lender = _lender(p, field.start, field.stop)
             if run >= 0 and lender != last:
@@ -121,7 +121,7 @@ def modify_fields(response: object) -> list:
     while at < end:
         field = read_field(p, at, end)
         if field.number == 0:
-            raise Malformed("the response is no PullResponse")
+            raise Malformed("the response is not a PullResponse")
         if field.number == 1 and field.wire == 2:
             ack_id = _string(p, field.start, field.stop, 1)
             if 0 < len(ack_id) < 128:

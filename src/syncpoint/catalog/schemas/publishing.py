@@ -24,8 +24,9 @@ from syncpoint.base.model.errors import (
     SyncpointError,
     not_a,
 )
-from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.base.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX
 from syncpoint.base.model.names import project_of
+from syncpoint.base.model.publish_rules import TOO_MANY_ATTRIBUTES, check_messages, check_size
 from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Topic, TopicSchema
@@ -85,7 +86,7 @@ class SchemaGate:
             return request
         self.checked += 1
         try:
-            _check_size(request)
+            check_size(request)
             choices = self._choices(topic.schema)
             with self.apart.here(project_of(topic.name)):
                 return mark(bytes(request), choices, topic.schema.encoding)
@@ -103,7 +104,7 @@ class SchemaGate:
             return request
         self.checked += 1
         try:
-            _check_size(request)
+            check_size(request)
             choices = self._choices(bounds)
             project = project_of(topic.name)
             if self.is_large(topic, request):
@@ -136,11 +137,6 @@ class SchemaGate:
         return choices
 
 
-def _check_size(request: bytes | memoryview) -> None:
-    if len(request) > PUBLISH_REQUEST_BYTES_MAX:
-        raise InvalidArgument("request", "request_size is too large")
-
-
 def _is_large(size: int, choices: Sequence[TriedRevision], encoding: int) -> bool:
     bound = JSON_BYTES_AT_ONCE if encoding == Encoding.JSON else BINARY_BYTES_AT_ONCE
     return size * len(choices) > bound or any(len(one.definition) > DEFINITION_BYTES_AT_ONCE for one in choices)
@@ -156,18 +152,13 @@ def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> byt
         parsed = pubsub.PublishRequest.FromString(request)
     except DecodeError:
         raise not_a("PublishRequest") from None
-    if not parsed.messages:
-        raise InvalidArgument("messages", "No messages to publish")
-    if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
-        raise InvalidArgument("messages", "Too many messages to publish")
+    check_messages(parsed.messages)
     tried = [(validator_of(one.definition), one.marks) for one in choices]
     left = CHECKED_BYTES_MAX
     pieces: list[bytes] = []
     for index, message in enumerate(parsed.messages):
-        if not message.data and not message.attributes:
-            raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
         if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
-            raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
+            raise InvalidArgument(f"messages[{index}].attributes", TOO_MANY_ATTRIBUTES)
         marks: bytes | None = None
         newest = ""
         for validator, marks_of in tried:

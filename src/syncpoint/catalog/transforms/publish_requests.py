@@ -16,7 +16,7 @@ from syncpoint.base.model.errors import (
     Unavailable,
     not_a,
 )
-from syncpoint.base.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.base.model.publish_rules import check_messages, check_size
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.random import Random
 from syncpoint.catalog.metadata.records import Topic
@@ -53,18 +53,14 @@ class PublishTransforms:
         """What is to be stored of a serialised PublishRequest. Raises `InvalidArgument` when a message cannot be
         transformed, `Unavailable` when no function can be run, or not in time.
         """
-        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
-            raise InvalidArgument("request", "request_size is too large")
+        check_size(request)
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
             raise not_a("PublishRequest") from None
-        if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
-            raise InvalidArgument("messages", "Too many messages to publish")
-        for index, message in enumerate(parsed.messages):
-            if not message.data and not message.attributes:
-                raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
-            message.ClearField("message_id")  # of a message that is stored, and never its publisher's to say
+        check_messages(parsed.messages)
+        for message in parsed.messages:
+            message.ClearField("message_id")  # only the server sets it and the publish time
             message.ClearField("publish_time")
         try:
             outcomes = await self.transformer.transformed(topic, parsed.messages)

@@ -15,7 +15,6 @@ from syncpoint.base.model.flow import FlowLimit, FlowLimits
 from syncpoint.base.model.limits import (
     ACK_DEADLINE_SECONDS_MAX,
     ACK_DEADLINE_SECONDS_MIN,
-    MODIFY_DEADLINE_SECONDS_MAX,
     RESPONSE_BYTES_MAX,
 )
 from syncpoint.broker.subscribe.confirm import Confirmed
@@ -23,7 +22,7 @@ from syncpoint.broker.subscribe.consumer import Consumer
 from syncpoint.broker.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.front.api.connected_clients import STREAM_NAME, OpenPull
-from syncpoint.front.api.subscriber import ACK_IDS_FIELD, bad_ack_id, check_pulled, ended, usable
+from syncpoint.front.api.subscriber import ACK_IDS_FIELD, bad_ack_id, check_new_deadline, check_pulled, ended, usable
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal, pubsub
 from syncpoint.wire.protobuf.pull_properties import PROPERTIES
@@ -182,12 +181,8 @@ class PullStream:
         seconds = list(asked.modify_deadline_seconds)
         if len(seconds) != len(asked.modify_deadline_ack_ids):
             raise InvalidArgument("", "ack IDs and deadlines must have the same size")
-        if any(value < 0 for value in seconds):
-            raise InvalidArgument("", "Ack deadline cannot be negative")
-        if any(value > MODIFY_DEADLINE_SECONDS_MAX for value in seconds):
-            raise InvalidArgument(
-                "modify_deadline_seconds", f"must be between 0 and {MODIFY_DEADLINE_SECONDS_MAX} seconds"
-            )
+        for value in seconds:
+            check_new_deadline("modify_deadline_seconds", value)
         record = self._newest_usable()
         if asked.ack_ids:
             self._acknowledge(record, request)

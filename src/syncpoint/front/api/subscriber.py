@@ -62,6 +62,13 @@ def check_pulled(record: Subscription, text: str) -> None:
         )
 
 
+def check_new_deadline(field: str, seconds: int) -> None:
+    if seconds < 0:
+        raise InvalidArgument("", "Ack deadline cannot be negative")
+    if seconds > MODIFY_DEADLINE_SECONDS_MAX:
+        raise InvalidArgument(field, f"must be between 0 and {MODIFY_DEADLINE_SECONDS_MAX} seconds, not {seconds}")
+
+
 def bad_ack_id(error: BadAckId) -> InvalidArgument:
     return InvalidArgument("", f"Invalid ack id (ack_id={error.ack_id.decode(errors='replace')})")
 
@@ -107,7 +114,7 @@ class SubscriberService:
         record = usable(self.forwarder, asked.subscription)
         check_pulled(record, "This method is not supported for this subscription type.")
         if asked.max_messages <= 0:
-            raise InvalidArgument("", "No max_messages specified")
+            raise InvalidArgument("", "No max_messages specified. Set it to 1 or more.")
         wait = PULL_AT_ONCE_S if asked.return_immediately else PULL_WAIT_SECONDS_MAX
         self.forwarder.check_free(record)
         if self.forwarder.quota.room(record) <= 0:  # streams wait instead: their clients would take it for the end
@@ -190,12 +197,7 @@ class SubscriberService:
         asked = parsed(pubsub.ModifyAckDeadlineRequest, request)
         record = self._with_ids(asked, request)
         seconds = asked.ack_deadline_seconds
-        if seconds < 0:
-            raise InvalidArgument("", "Ack deadline cannot be negative")
-        if seconds > MODIFY_DEADLINE_SECONDS_MAX:
-            raise InvalidArgument(
-                "ack_deadline_seconds", f"must be between 0 and {MODIFY_DEADLINE_SECONDS_MAX} seconds, not {seconds}"
-            )
+        check_new_deadline("ack_deadline_seconds", seconds)
         try:
             pulled = not (
                 is_pushed(record) or is_exported(record) or record.options.forward_to

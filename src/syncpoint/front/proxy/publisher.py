@@ -22,15 +22,15 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model.cluster import PUBLISH as PUBLISH_ROLE
 from syncpoint.base.model.errors import (
     Code,
-    InvalidArgument,
     NotFound,
     SyncpointError,
     Unavailable,
     not_a,
 )
 from syncpoint.base.model.flow import FlowLimits
-from syncpoint.base.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
+from syncpoint.base.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.base.model.names import parse_topic, project_of
+from syncpoint.base.model.publish_rules import check_size
 from syncpoint.base.model.reserved import FORWARDED_FROM
 from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.tasks import Tasks
@@ -160,8 +160,7 @@ class ClusterPublisher:
 
     def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: PublishOrigin) -> None:
         own = origin.own
-        if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if own else 0):
-            raise InvalidArgument("request", "request_size is too large")
+        check_size(request, PUBLISH_SEALED_ROOM_BYTES if own else 0)
         if topic.incarnation in self.route_client.stale_topics:
             self.route_client.renew(topic=topic.incarnation)
         check_passing(topic, self.routes.region)

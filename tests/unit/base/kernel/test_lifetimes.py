@@ -67,7 +67,7 @@ def test_what_has_run_out_is_found_by_number(pure: SimpleNamespace, ttls: list[s
 
 def test_a_value_that_cannot_be_read_is_refused_with_its_message() -> None:
     good, bad = Message(data=b"x"), Message(data=b"x", attributes={"sys.TimeToLive": "soon"})
-    with pytest.raises(Invalid, match=r"messages\[1\]\.attributes: sys\.TimeToLive is not a span") as refused:
+    with pytest.raises(Invalid, match=r"messages\[1\]\.attributes: sys\.TimeToLive must be a duration") as refused:
         publish.scan(Request(messages=[good, bad]).SerializeToString(), b"p", 0, 1, 1)
     assert refused.value.field == "messages[1].attributes"
 

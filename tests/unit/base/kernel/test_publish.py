@@ -13,6 +13,7 @@ from syncpoint.base import kernel
 from syncpoint.base.kernel import frames
 from syncpoint.base.kernel.errors import Invalid, Malformed
 from syncpoint.base.kernel.publish import scan, topic_of
+from syncpoint.base.model import publish_rules
 
 Request = types.PublishRequest.pb()
 Message = types.PubsubMessage.pb()
@@ -147,25 +148,25 @@ def one(**fields: object) -> object:
 @pytest.mark.parametrize(
     ("request_", "field", "problem"),
     [
-        (Request(topic="t"), "messages", "No messages to publish"),
-        (Request(messages=[Message(data=b"x")] * 1001), "messages", "Too many messages to publish"),
-        (one(), "messages[1]", "Some messages are empty"),
-        (one(data=b"x", attributes={"": "v"}), "messages[1].attributes", "key is empty"),
-        (one(attributes={"ä" * 129: "v"}), "messages[1].attributes", "key is longer than 256 bytes"),
-        (one(attributes={"k": "ä" * 513}), "messages[1].attributes", "value is longer than 1024 bytes"),
-        (one(attributes={"google": "v"}), "messages[1].attributes", "key must not start with goog"),
-        (one(attributes={"goog": "v"}), "messages[1].attributes", "key must not start with goog"),
+        (Request(topic="t"), "messages", publish_rules.NO_MESSAGES),
+        (Request(messages=[Message(data=b"x")] * 1001), "messages", publish_rules.TOO_MANY_MESSAGES),
+        (one(), "messages[1]", publish_rules.EMPTY),
+        (one(data=b"x", attributes={"": "v"}), "messages[1].attributes", publish_rules.KEY_EMPTY),
+        (one(attributes={"ä" * 129: "v"}), "messages[1].attributes", "keys must not be longer than 256 bytes"),
+        (one(attributes={"k": "ä" * 513}), "messages[1].attributes", "values must not be longer than 1024 bytes"),
+        (one(attributes={"google": "v"}), "messages[1].attributes", publish_rules.KEY_RESERVED),
+        (one(attributes={"goog": "v"}), "messages[1].attributes", publish_rules.KEY_RESERVED),
         (
             one(attributes={str(i): "" for i in range(101)}),
             "messages[1].attributes",
-            "more than 100 attributes",
+            "must not have more than 100 entries",
         ),
         (
             one(data=b"x", ordering_key="k"),
             "messages[1].ordering_key",
-            "all messages of a request must specify the same ordering key",
+            publish_rules.ORDERING_KEYS_DIFFER,
         ),
-        (one(data=b"x", ordering_key="k" * 1025), "messages[1].ordering_key", "is longer than 1024 bytes"),
+        (one(data=b"x", ordering_key="k" * 1025), "messages[1].ordering_key", "must not be longer than 1024 bytes"),
     ],
 )
 def test_rules(request_: object, field: str, problem: str) -> None:
@@ -190,7 +191,8 @@ def test_ten_million_bytes_pass_and_one_more_does_not() -> None:
     raw = Request(messages=[Message(data=b"x" * data)]).SerializeToString()
     assert len(raw) == 10_000_000
     assert scan(raw, PREFIX, 0, 1, 1)[0] == 1
-    assert refusal(Request(messages=[Message(data=b"x" * (data + 1))])) == ("request", "request_size is too large")
+    too_large = Request(messages=[Message(data=b"x" * (data + 1))])
+    assert refusal(too_large) == ("request", publish_rules.REQUEST_TOO_LARGE)
 
 
 def field(number: int, value: bytes) -> bytes:
@@ -270,5 +272,5 @@ def test_attributes_that_were_added_on_the_way_do_not_count() -> None:
     message = Message(attributes={str(number): "" for number in range(103)})
     request = Request(messages=[message]).SerializeToString()
     assert scan(request, PREFIX, 0, 1, 1, 0, 3)[0] == 1
-    with pytest.raises(Invalid, match="more than 100 attributes"):
+    with pytest.raises(Invalid, match="more than 100 entries"):
         scan(request, PREFIX, 0, 1, 1, 0, 2)

@@ -210,22 +210,28 @@ LONG = "x" * 1025
 REFUSED = [
     ({"data": [b"a", None]}, r"rows[1].data: Some messages are empty"),
     ({"data": [b"a", b""], "attributes": [[], []]}, r"rows[1].data"),
-    ({"data": [b"a"], "attributes": [[("", "v")]]}, r"rows[0].attributes: key is empty"),
-    ({"data": [b"a"], "attributes": [[("k" * 257, "v")]]}, r"rows[0].attributes: key is longer than 256 bytes"),
-    ({"data": [b"a"], "attributes": [[("k", LONG)]]}, r"rows[0].attributes: value is longer than 1024 bytes"),
-    ({"data": [b"a"], "attributes": [[("google", "v")]]}, r"rows[0].attributes: key must not start with goog"),
-    ({"data": [b"a"], "attributes": [[(f"k{i}", "") for i in range(101)]]}, r"rows[0].attributes: more than 100"),
-    ({"data": [b"a", b"b"], "ordering_key": ["", LONG]}, r"rows[1].ordering_key: is longer than 1024 bytes"),
-    ({"data": [b"a"], "message_id": ["x" * 257]}, r"rows[0].message_id: is longer"),
+    ({"data": [b"a"], "attributes": [[("", "v")]]}, r"rows[0].attributes: keys must not be empty"),
+    (
+        {"data": [b"a"], "attributes": [[("k" * 257, "v")]]},
+        r"rows[0].attributes: keys must not be longer than 256",
+    ),
+    ({"data": [b"a"], "attributes": [[("k", LONG)]]}, r"rows[0].attributes: values must not be longer than 1024 bytes"),
+    ({"data": [b"a"], "attributes": [[("google", "v")]]}, r"rows[0].attributes: keys must not begin with goog"),
+    (
+        {"data": [b"a"], "attributes": [[(f"k{i}", "") for i in range(101)]]},
+        r"rows[0].attributes: must not have more than 100",
+    ),
+    ({"data": [b"a", b"b"], "ordering_key": ["", LONG]}, r"rows[1].ordering_key: must not be longer than 1024 bytes"),
+    ({"data": [b"a"], "message_id": ["x" * 257]}, r"rows[0].message_id: must not be longer"),
     ({"data": [b"a"], "publish_time": [-1]}, r"rows[0].publish_time"),
     ({"data": [b"a"], "publish_time": [253_402_300_800_000_000]}, r"rows[0].publish_time"),
     ({"data": [b"a"], "origin": ["x" * 257]}, r"rows[0].origin"),
-    ({"data": [b"a"], "visited": [[""]]}, r"rows[0].visited: a name"),
-    ({"data": [b"a"], "visited": [[None]]}, r"rows[0].visited: a name"),
-    ({"data": [b"a"], "visited": [["eu"] * 100]}, r"rows[0].visited: more than 100"),
+    ({"data": [b"a"], "visited": [[""]]}, r"rows[0].visited: names must be"),
+    ({"data": [b"a"], "visited": [[None]]}, r"rows[0].visited: names must be"),
+    ({"data": [b"a"], "visited": [["eu"] * 100]}, r"rows[0].visited: must not have more than 100"),
     ({"data": [b"a", b"b"], "offset": [7, 7]}, r"rows[1].offset"),
     ({"data": [b"a"], "offset": [-1]}, r"rows[0].offset"),
-    ({"data": [b"x" * 10_000_001]}, r"rows[0]: the message is larger than 10000000 bytes"),
+    ({"data": [b"x" * 10_000_001]}, r"rows[0]: must not be larger than 10000000 bytes"),
 ]
 
 
@@ -262,15 +268,15 @@ def test_strings_are_utf8(name: str) -> None:
 
 def test_columns_that_contradict_the_batch() -> None:
     data, count, places = encapsulated({"data": [b"a", b"b"]})
-    with pytest.raises(Malformed, match="data has 2 values where there are 3"):
+    with pytest.raises(Malformed, match="data must have 3 values, not 2"):
         rows.frame(data, 3, places, b"", b"", False, 1)
-    with pytest.raises(Malformed, match="no column data"):
+    with pytest.raises(Malformed, match="column data is missing"):
         rows.frame(data, 2, {}, b"", b"", False, 1)
     with pytest.raises(Malformed, match="negative"):
         rows.frame(data, -1, places, b"", b"", False, 1)
     with pytest.raises(Malformed, match="nulls"):
         framed({"data": [b"a"], "offset": [None]})
-    with pytest.raises(Malformed, match="outside of the batch"):
+    with pytest.raises(Malformed, match="outside the batch"):
         rows.frame(data[:-8], count, places, b"", b"", False, 1)
 
 

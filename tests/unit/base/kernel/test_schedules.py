@@ -51,7 +51,7 @@ def test_what_is_no_time(pure: SimpleNamespace, text: str) -> None:
     assert schedules.due_text_ns(text.encode()) == pure.schedules.due_text_ns(text.encode()) == -1
     request = Request(messages=[Message(data=b"x", attributes={AT: text})]).SerializeToString()
     for module in (publish, pure.publish):
-        with pytest.raises(Exception, match="is not a time as RFC 3339") as found:
+        with pytest.raises(Exception, match="must be an RFC 3339 time") as found:
             module.scan(request, b"p", 0, 1, 1)
         assert type(found.value).__name__ == Invalid.__name__
 

@@ -147,7 +147,7 @@ def test_the_attributes_of_a_message_are_counted_before_it_is_marked() -> None:
     gate = SchemaGate(catalog_with(definition("x")))
     found = gate.marked(topic(), request(X, **{f"k{index}": "v" for index in range(100)}))
     assert len(marks(found)[0]) == 103
-    with pytest.raises(InvalidArgument, match=r"messages\[0\]\.attributes: more than 100"):
+    with pytest.raises(InvalidArgument, match=r"messages\[0\]\.attributes: must not have more than 100"):
         gate.marked(topic(), request(X, **{f"k{index}": "v" for index in range(101)}))
 
 

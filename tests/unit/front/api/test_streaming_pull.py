@@ -85,7 +85,7 @@ LATER = [
     ),
     (
         {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [601]},
-        "modify_deadline_seconds: must be between 0 and 600 seconds",
+        "modify_deadline_seconds: must be between 0 and 600 seconds, not 601",
     ),
     ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1]}, "Invalid ack id (ack_id=x)"),
     ({"ack_ids": ["y"]}, "Invalid ack id (ack_id=y)"),

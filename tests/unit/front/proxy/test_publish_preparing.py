@@ -297,7 +297,8 @@ async def test_limits_are_those_of_the_plain_request(harness: ProxyHarness) -> N
     largest = room - 10  # tags and lengths of the message and of its data
     assert await harness.publish(bytes(largest))
     error = await failing(harness.publish(bytes(largest + 1)))
-    assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "request: request_size is too large")
+    assert error.code is Code.INVALID_ARGUMENT
+    assert error.message.startswith("request: request_size is too large")
 
 
 @in_harness()

@@ -116,7 +116,7 @@ def test_ids_come_in_the_order_of_a_request_that_is_divided() -> None:
 @pytest.mark.parametrize("text", ["", "soon", "2026-11-23", "2026-11-23T18:00:00", "2026-02-30T00:00:00Z", "5m"])
 def test_what_is_no_time_is_refused_by_name(text: str) -> None:
     harness = ForwarderHarness()
-    with pytest.raises(InvalidArgument, match=r"sys\.ScheduledEnqueueTimeUtc is not a time"):
+    with pytest.raises(InvalidArgument, match=r"sys\.ScheduledEnqueueTimeUtc must be an RFC 3339 time"):
         harness.send("x", **{AT: text})
     assert not len(harness.publish.scheduled)
 
