@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from syncpoint.base.model.cluster import PUBLISH, ChainOwner, Member
+from syncpoint.base.model.cluster import PUBLISH, SUBSCRIBE, ChainOwner, Member
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.push.addresses import Vetting
 from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
 from syncpoint.catalog.metadata.contract import Delete, Put
-from syncpoint.catalog.metadata.layout import OWNERS
+from syncpoint.catalog.metadata.layout import MEMBERS, OWNERS
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
 from syncpoint.catalog.metadata.view import ClusterView
@@ -36,7 +37,7 @@ from syncpoint.wire.transport.calls import Call
 from syncpoint.wire.transport.memory import MemoryChannel
 from syncpoint.wire.transport.tasks import unary_async
 
-DESCRIBE, CONFIRM = methods.CHAINS.Describe, methods.CHAINS.Confirm
+DESCRIBE, CONFIRM, LENT = methods.CHAINS.Describe, methods.CHAINS.Confirm, methods.DELIVERIES.Describe
 TOPIC = "projects/p/topics/topic"
 SUB = "projects/p/subscriptions/sub"
 SNAP = "projects/p/snapshots/snap"
@@ -125,6 +126,32 @@ class FakeOwner:
         return self.starts[subscription.incarnation, topic]
 
 
+class FakeLender:
+    """A subscribe forwarder. `asked`: the revisions of the catalog that it was asked to act by, once it does."""
+
+    def __init__(self, harness: PlaneHarness) -> None:
+        self.harness, self.deaf = harness, False
+        self.asked: list[int] = []
+        process = SimProcess(harness.loop, "s1")
+        self.started = process.start(self._start())
+
+    async def _start(self) -> None:
+        store = SlowShared(self.harness)
+        await self.harness.network.serve({LENT.encode(): unary_async(self._describe)}, "10.0.0.2", 4000)
+        self.shared = SharedCatalog(store)
+        await self.shared.start()
+        me = Member("s1", (SUBSCRIBE,), "10.0.0.2:4000", 1)
+        await store.txn([], [Put(MEMBERS.key("s1"), me.encode())])
+
+    async def _describe(self, call: Call, request: bytes) -> bytes:
+        asked = internal.DescribeDeliveryRequest.FromString(request)
+        while self.deaf:
+            await asyncio.sleep(0.05)
+        await self.shared.at(asked.revision)
+        self.asked.append(asked.revision)
+        return b""
+
+
 async def _at_once() -> None:
     """Its disks read without delay."""
 
@@ -161,7 +188,7 @@ class Proxy:
         self.store, self.control, self.barrier = store, control, barrier
         options = OptionsAdmin(control, FlowLimits(), ("default",))
         self.methods = {
-            **CatalogService(control).methods(),
+            **CatalogService(control, Vetting()).methods(),
             **SchemaService(control).methods(),
             **seek_methods(control),
             **options.methods(),

@@ -134,7 +134,7 @@ class SubscribeRole(Role):
         }
 
     async def _describe(self, asked: internal.DescribeDeliveryRequest) -> internal.DescribeDeliveryResponse:
-        if asked.revision:  # a reader takes the subscription, or goes on having it
+        if asked.revision:  # its owner has changed it, or a reader takes it, or goes on having it
             await self._context.shared.at(asked.revision)
             self.forwarder.used[asked.subscription] = self._context.clock.monotonic()
         delivery = self.forwarder.deliveries.get(asked.subscription)

@@ -47,6 +47,22 @@ class Barrier:
         chains = await self._chains(topic)
         await all_of([self._confirm_one(chain, topic, revision) for chain in chains])
 
+    async def confirm_leases(self, subscription: int, revision: int) -> None:
+        """Return when every subscribe forwarder leases messages by the catalog at `revision`.
+
+        Raises `Unavailable` when one has not within the deadline.
+        """
+        end = self._now() + self._deadline_s
+        while True:
+            _, silent = await self._queries.deliveries(subscription, revision)
+            if not silent:
+                return
+            if self._now() + _PAUSE_S >= end:
+                raise Unavailable(
+                    f"The change is stored, but not all processes act by it yet: {'; '.join(silent)}. Try again."
+                )
+            await asyncio.sleep(_PAUSE_S)
+
     async def sealed(self, topic: int, epoch: int, chain: int) -> None:
         """Return when all other chains registered for a topic have sealed what they have of it from before `epoch` of
         its assignment, and will open nothing of that any more (protocol rule 18). For the chain that is to take keys.

@@ -56,6 +56,10 @@ class HeadCommit:
         """Ask every chain of the topic."""
         await self._barrier.confirm(topic, revision)
 
+    async def confirm_leases(self, subscription: int, revision: int) -> None:
+        """Ask every subscribe forwarder."""
+        await self._barrier.confirm_leases(subscription, revision)
+
     async def drained(self, record: Subscription) -> Collection[int]:
         """What every chain of the topic says, none missing, of the catalog as it is now."""
         return await self._barrier.drained(record, self.catalog.revision)

@@ -89,6 +89,9 @@ class LogCommit:
     async def confirm(self, topic: int, revision: int) -> None:
         """Persisted with the change."""
 
+    async def confirm_leases(self, subscription: int, revision: int) -> None:
+        """Followed in the step of the change."""
+
     async def drained(self, record: Subscription) -> Collection[int]:
         """What the one log says."""
         return await drained_for_good(self._publish, record.incarnation)

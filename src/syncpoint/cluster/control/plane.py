@@ -27,6 +27,7 @@ from syncpoint.catalog.metadata.records import (
     CREATING,
     CatalogChange,
     ChangeOp,
+    Feature,
     Record,
     SeekTarget,
     Snapshot,
@@ -70,6 +71,10 @@ class Commit(Protocol):
         """Return once every log with something of the topic has persisted what follows from the catalog there."""
         ...
 
+    async def confirm_leases(self, subscription: int, revision: int) -> None:
+        """Return once whatever is lent of a subscription from now on goes where the catalog at this revision has it."""
+        ...
+
     async def drained(self, record: Subscription) -> Collection[int]:
         """Stopped lanes of a subscription of which no log keeps anything, nor will whoever owns one next."""
         ...
@@ -85,7 +90,7 @@ class ControlPlane:
     def __init__(self, commits: Commit, clock: Clock, random: Random) -> None:
         self.commits, self.clock, self.random = commits, clock, random
         self.catalog: Catalog = commits.catalog
-        self._confirmed: dict[int, Topic | Subscription] = {}  # what every log acts by, as far as it is known here
+        self._confirmed: dict[int, Topic | Subscription] = {}  # what everything acts by, as far as it is known here
 
     def next_incarnation(self) -> int:
         """A number for a new record. Raises `Unavailable`."""
@@ -154,12 +159,11 @@ class ControlPlane:
         return True
 
     async def confirm(self, record: Subscription) -> None:
-        """Return once every log acts by a subscription as it is in the catalog: before it is answered that there is
+        """Return once everything acts by a subscription as it is in the catalog: before it is answered that there is
         nothing to change, which may be what an earlier try has done. Raises `Unavailable`.
         """
         if self._confirmed.get(record.incarnation) != record:
-            await self.commits.confirm(record.topic_incarnation, self.catalog.revision)
-            self._note(record)
+            await self._confirm_subscription(record, None, self.catalog.revision)
 
     async def oldest_age_s(self, record: Subscription) -> float:
         """Return the age of a subscription's oldest unacknowledged message in seconds, 0 if there is none.
@@ -182,7 +186,7 @@ class ControlPlane:
         return (await self.commits.commit(changes))[-1].revision
 
     def _note(self, record: Record) -> None:
-        """Note that every log acts by this record."""
+        """Note that everything acts by this record."""
         if isinstance(record, Topic | Subscription):
             self._confirmed.pop(record.incarnation, None)
             self._confirmed[record.incarnation] = record
@@ -199,13 +203,20 @@ class ControlPlane:
                 return self.catalog.snapshot_by_incarnation(record.incarnation)
         return None
 
+    async def _confirm_subscription(self, record: Subscription, known: Subscription | None, revision: int) -> None:
+        """Wait for those who act by a subscription. `known`: what all of them act by already; None: that is unknown."""
+        if known is None or _kept(record) != _kept(known):
+            await self.commits.confirm(record.topic_incarnation, revision)
+        if known is None or _lent(record) != _lent(known):
+            await self.commits.confirm_leases(record.incarnation, revision)
+        self._note(record)
+
     async def _confirm(self, change: CatalogChange, known: Record | None) -> None:
-        """Wait for the logs where the answer promises something about them."""
+        """Wait for those who act by a record where the answer promises something about them."""
         match change.op, change.record, known:
             case ChangeOp.PUT, Subscription() as record, Subscription():
-                if _kept(record) != _kept(known) or self._confirmed.get(record.incarnation) != known:
-                    await self.commits.confirm(record.topic_incarnation, change.revision)
-                self._note(record)
+                sure = self._confirmed.get(record.incarnation) == known
+                await self._confirm_subscription(record, known if sure else None, change.revision)
             case ChangeOp.PUT, Topic() as record, Topic():
                 if _stored(record) != _stored(known) or self._confirmed.get(record.incarnation) != known:
                     await self.commits.confirm(record.incarnation, change.revision)
@@ -240,6 +251,12 @@ def _kept(record: Subscription) -> tuple[object, ...]:
     options = record.options._replace(receive_suspended=False)
     kept = record.retention_s, record.retain_acked, record.detached, options
     return *kept, record.exactly_once, record.dead_letter  # what runs out is kept for that
+
+
+def _lent(record: Subscription) -> tuple[object, ...]:
+    """What decides whether messages are lent at all, and where those go that the service consumes itself."""
+    consumed = record.features & (Feature.PUSH | Feature.STORAGE | Feature.FORWARD)
+    return record.options.receive_suspended, record.destination if consumed else b""
 
 
 def _stored(record: Topic) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from syncpoint.broker.router.assignment import TopicAssignment
 from syncpoint.catalog.metadata.contract import Put
 from syncpoint.catalog.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.catalog.metadata.records import ACTIVE, CREATING
-from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneHarness, planned
+from tests.kit.catalog import SNAP, SUB, TOPIC, FakeLender, PlaneHarness, planned
 
 pytestmark = pytest.mark.shows("sync-point", "ownership")
 
@@ -410,3 +410,52 @@ async def test_what_concerns_no_chain_waits_for_none_once_the_others_have_confir
         for value in ({"a": "b"}, {}):
             method, fields = changed(of, "labels", value)
             assert await outcomes(proxy.call(method, **fields)) == ["OK"]
+
+
+def pushed_to(url: str) -> dict[str, Any]:
+    return {"subscription": SUB, "push_config": {"push_endpoint": url}}
+
+
+REDIRECTIONS = [
+    ("ModifyPushConfig", pushed_to("https://b.example/")),
+    ("ModifyPushConfig", pushed_to("")),
+    changed("subscription", "cloud_storage_config", {"bucket": "archive"}),
+    options("subscription", "forward_to", OTHER),
+    options("subscription", "receive_suspended", True),
+]
+
+
+@pytest.mark.parametrize(("method", "fields"), REDIRECTIONS)
+@planned()
+async def test_after_the_answer_no_forwarder_lends_by_what_was_before(
+    harness: PlaneHarness, *, method: str, fields: dict[str, Any]
+) -> None:
+    """Also where the change was found in the catalog, by whichever process is asked again."""
+    await with_topic(harness)
+    lender = FakeLender(harness)
+    await lender.started
+    one, other = harness.proxies
+    await one.call("CreateTopic", name=OTHER)
+    await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    if method == "ModifyPushConfig":
+        await one.call("ModifyPushConfig", **pushed_to("https://a.example/"))
+    lender.deaf = True
+    for proxy in (one, other, one):
+        assert await outcomes(proxy.call(method, **fields)) == ["UNAVAILABLE"]
+    lender.deaf = False
+    revision = one.control.catalog.revision
+    assert await outcomes(other.call(method, **fields)) == ["OK"]
+    assert max(lender.asked) >= revision
+
+
+@planned()
+async def test_a_change_that_leads_no_message_elsewhere_waits_for_no_forwarder(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    lender = FakeLender(harness)
+    await lender.started
+    proxy = harness.proxies[0]
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+    lender.deaf = True
+    method, fields = changed("subscription", "labels", {"a": "b"})
+    assert await outcomes(proxy.call(method, **fields)) == ["OK"]
+    assert not lender.asked

@@ -46,6 +46,9 @@ class FakeCommit:
         self.log += assigned
         return assigned
 
+    async def confirm_leases(self, subscription: int, revision: int) -> None:
+        pass
+
     async def confirm(self, topic: int, revision: int) -> None:
         pass
 
