@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from syncpoint.base.runtime.own_time import own_time
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.keep.backlog import backlog, unacknowledged
 from syncpoint.catalog.metadata.catalog import Catalog
@@ -65,18 +66,20 @@ class Backlogs:
 
     async def look_up_ages(self, named: Callable[[int], bool]) -> None:
         """Read the oldest messages of those that are `named` and have some, those with the most first."""
-        began, known = perf_counter(), self.known
+        known = self.known
         wanted = sorted((one for one in known if named(one)), key=lambda one: -known[one].messages)[:AGES_MAX]
         try:
             async with asyncio.timeout(AGES_S):
                 for number in wanted:
                     record = self.catalog.subscription_by_incarnation(number)
                     if record is not None:
-                        known[number] = await self._aged(record, known[number])
+                        known[number] = await own_time(self._aged(record, known[number]), self._spent)
         except TimeoutError:
             log.info("the oldest messages of some subscriptions were not read in time for the metrics")
-        self.seconds += perf_counter() - began
         self._next = asyncio.get_running_loop().time() + max(REST_S, SHARE * self.seconds)
+
+    def _spent(self, seconds: float) -> None:
+        self.seconds += seconds
 
     async def _counted(self) -> tuple[dict[int, SubscriptionBacklog], float]:
         found: dict[int, SubscriptionBacklog] = {}
