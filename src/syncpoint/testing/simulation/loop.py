@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.testing.rigs.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
+from syncpoint.testing.rigs.simulated_loop import SimulatedLoop
 from syncpoint.wire.transport.fair import FairTurns
 
 _T = TypeVar("_T")
@@ -104,28 +103,14 @@ class ProcessLoop(SimulatedLoop):
         self._graves: list[asyncio.Task[Any]] = []
 
     def _run_once(self) -> None:
-        """As asyncio does, without asking the system: nothing comes from outside. What its context says is the process
-        that a callback belongs to: it runs there or, while that one hangs, is held.
+        """What its context says is the process that a callback belongs to: it runs there or, while that one hangs, is
+        held.
         """
         if self.steps > STEPS_MAX:
             raise SimulationStuck(f"{self.steps} steps, and no end")
+        self._become_due()
         inner: Any = self
-        scheduled, ready = inner._scheduled, inner._ready
-        while scheduled and scheduled[0][1]._cancelled:
-            heapq.heappop(scheduled)[1]._scheduled = False
-        now = self.clock.monotonic()
-        if not ready and not inner._stopping:
-            if not scheduled:
-                raise NothingToWaitFor("everything waits, and no timer is set")
-            wait_s = scheduled[0][0] - now
-            if wait_s > 0:
-                self.clock.advance(max(wait_s, CLOCK_STEP_S))
-                now = self.clock.monotonic()
-        end = now + inner._clock_resolution
-        while scheduled and scheduled[0][0] < end:
-            handle = heapq.heappop(scheduled)[1]
-            handle._scheduled = False
-            ready.append(handle)
+        ready = inner._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle._cancelled:
@@ -136,16 +121,6 @@ class ProcessLoop(SimulatedLoop):
                 handle._run()
             elif process.alive:
                 process.held.append(handle)
-
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        """Timers lie in the heap beside their times: numbers are compared faster than handles."""
-        inner: Any = self
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(inner._scheduled, (when, timer))
-        timer._scheduled = True  # type: ignore[attr-defined]
-        return timer
 
     def bury(self, process: SimProcess) -> None:
         """Keep the tasks of a crashed process from ever being checked, or collected, while the simulation runs."""
