@@ -18,7 +18,7 @@ import itertools
 import sys
 
 from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
-from syncpoint.testing.simulation.runner import SIMULATIONS, Report, RunResult, run_many
+from syncpoint.testing.simulation.runner import SIMULATIONS, Report, RunResult, run_many, run_tested
 
 PLANTED_SEEDS = 200
 # Seeds of `--test` whose complaints are open. They are run and reported, and do not fail the test; any other one does.
@@ -35,18 +35,15 @@ def replay(kind_name: str, seed: int) -> bool:
     return result.good
 
 
-def many(
-    kind_name: str, first: int, count: int | None, seconds: float, jobs: int, unsolved: frozenset[int] = frozenset()
-) -> bool:
-    """Many seeds; what is bad is reported at once. True when none but `unsolved` ones are bad."""
+def many(kind_name: str, first: int, count: int | None, seconds: float, jobs: int) -> bool:
+    """Many seeds; what is bad is reported at once. True when none is."""
     seeds = iter(range(first, first + count)) if count is not None else itertools.count(first)
     kind = SIMULATIONS[kind_name]
     done = itertools.count(1)
 
     def show(result: RunResult) -> None:
         number = next(done)
-        for violation in result.violations[:3]:
-            print(f"seed {result.seed}: {violation}", flush=True)
+        show_bad(result)
         if number % SHOW_EVERY == 0:
             print(f"{number} seeds of {kind_name} so far", file=sys.stderr, flush=True)
 
@@ -54,10 +51,25 @@ def many(
         seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show
     )
     print(f"simulation {kind_name}, seeds from {first} on: {report}")
-    bad = {seed for seed, _ in report.bad}
-    for seed in sorted(unsolved - bad):
-        print(f"seed {seed} is good again: take it out of UNSOLVED")
-    return not report.lacking and bad <= unsolved
+    return report.good
+
+
+def show_bad(result: RunResult) -> None:
+    """What one seed broke."""
+    for violation in result.violations[:3]:
+        print(f"seed {result.seed}: {violation}", flush=True)
+
+
+def tested(jobs: int) -> bool:
+    """The seeds of `make test`. True when none but those of `UNSOLVED` are bad."""
+    good = True
+    for name, report in run_tested(jobs, show_bad).items():
+        print(f"simulation {name}, seeds from 0 on: {report}")
+        bad, unsolved = {seed for seed, _ in report.bad}, UNSOLVED.get(name, frozenset())
+        for seed in sorted(unsolved - bad):
+            print(f"seed {seed} is good again: take it out of UNSOLVED")
+        good = good and not report.lacking and bad <= unsolved
+    return good
 
 
 def planted(names: list[str]) -> bool:
@@ -83,11 +95,7 @@ def main() -> int:
     if asked.planted is not None:
         return 0 if planted(asked.planted or list(PLANTED)) else 1
     if asked.test:
-        good = [
-            many(name, 0, kind.tested, 1e9, asked.jobs, UNSOLVED.get(name, frozenset()))
-            for name, kind in SIMULATIONS.items()
-        ]
-        return 0 if all(good) else 1
+        return 0 if tested(asked.jobs) else 1
     if asked.seed is not None:
         return 0 if replay(asked.kind, asked.seed) else 1
     if asked.count is None and asked.seconds >= 1e9:

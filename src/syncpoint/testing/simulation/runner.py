@@ -6,6 +6,7 @@ have happened sometimes and never did. What one seed does depends on nothing but
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from multiprocessing.pool import Pool
 
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.cluster_faults import FAULTS as CLUSTER_FAULTS
@@ -109,6 +111,12 @@ class Report:
         if not result.good:
             self.bad.append((result.seed, result.violations))
 
+    def close(self, wanted: frozenset[str], enough: int) -> None:
+        """No more come. Of `enough` seeds everything `wanted` must have happened in one."""
+        self.bad.sort()
+        if self.seeds >= enough:
+            self.lacking = missing(wanted, self.happened)
+
     def tally(self) -> dict[str, list[int]]:
         """Which promise was broken by which seeds."""
         found: dict[str, list[int]] = defaultdict(list)
@@ -171,17 +179,23 @@ def run_many(
     else:
         _run_on_cores(report, within_time(), run, jobs, on_result)
     report.real_s = time.monotonic() - begun
-    report.bad.sort()
-    if report.seeds >= enough:
-        report.lacking = missing(wanted, report.happened)
+    report.close(wanted, enough)
     return report
+
+
+def _cores(jobs: int) -> Pool:
+    return multiprocessing.get_context("spawn").Pool(jobs, initializer=_begin, maxtasksperchild=200)
+
+
+def _begin() -> None:
+    """What has been imported by now stays, so that collecting garbage does not walk through it again and again."""
+    gc.freeze()
 
 
 def _run_on_cores(
     report: Report, seeds: Iterator[int], run: Runner, jobs: int, on_result: Callable[[RunResult], None]
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, maxtasksperchild=200) as pool:
+    with _cores(jobs) as pool:
         waiting = [pool.apply_async(run_one, (seed, run)) for seed in islice(seeds, 2 * jobs)]
         while waiting:
             result = waiting.pop(0).get()
@@ -326,13 +340,34 @@ IMPORTED_WANTED = frozenset(
 )
 """What has to come up where a node's folder becomes a cluster."""
 
-SIMULATIONS = {
-    "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
-    "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 40, 80),
-    "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 20, 20),
+SIMULATIONS = {  # those with the longest lives first
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
     "imported": SimulationKind(run_imported, IMPORTED_WANTED, 6, 60),
+    "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 8, 60),
+    "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 40, 80),
+    "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 20, 20),
+    "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
-    "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 8, 60),
 }
+
+
+def run_tested(jobs: int, on_result: Callable[[RunResult], None]) -> dict[str, Report]:
+    """What belongs to `make test`, by simulation, with the seconds that its seeds took, one after the other. All seeds
+    share the cores, the longest lives first: nobody waits for the last ones of each simulation.
+    """
+    reports = {name: Report() for name in SIMULATIONS}
+    lives = [(name, seed) for name, kind in SIMULATIONS.items() for seed in range(kind.tested)]
+    with _cores(jobs or os.cpu_count() or 1) as pool:
+        for name, result in pool.imap_unordered(_run_named, lives):
+            reports[name].add(result)
+            reports[name].real_s += result.real_s
+            on_result(result)
+    for name, report in reports.items():
+        report.close(SIMULATIONS[name].wanted, SIMULATIONS[name].enough)
+    return reports
+
+
+def _run_named(life: tuple[str, int]) -> tuple[str, RunResult]:
+    name, seed = life
+    return name, run_one(seed, SIMULATIONS[name].run)
