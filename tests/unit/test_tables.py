@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import syncpoint
@@ -12,11 +13,16 @@ from syncpoint.wire.protobuf.messages import FILES, POOL
 SOURCES = Path(syncpoint.__file__).parent
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """All literals of a file with their lines, but for docstrings."""
-    tree = ast.parse(path.read_text())
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+@cache
+def sources() -> dict[Path, list[tuple[int, str]]]:
+    """All literals of all sources with their lines, but for docstrings."""
+    return {path: list(texts(path.read_text())) for path in sorted(SOURCES.rglob("*.py"))}
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    nodes = list(ast.walk(ast.parse(source)))
+    prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and id(node) not in prose and isinstance(node.value, str | bytes):
             yield node.lineno, node.value if isinstance(node.value, str) else node.value.decode("latin-1")
 
@@ -24,9 +30,9 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 def strays(starts: tuple[str, ...], *tables: str) -> list[str]:
     return [
         f"{path.relative_to(SOURCES)}:{line} {text!r}"
-        for path in sorted(SOURCES.rglob("*.py"))
+        for path, found in sources().items()
         if str(path.relative_to(SOURCES)) not in tables
-        for line, text in texts(path)
+        for line, text in found
         if text.startswith(starts)
     ]
 

@@ -6,11 +6,13 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
-NODES = {path.relative_to(SRC): list(ast.walk(ast.parse(path.read_bytes()))) for path in sorted(SRC.rglob("*.py"))}
+MODULES = [path.relative_to(SRC) for path in sorted(SRC.rglob("*.py"))]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -79,23 +81,46 @@ def room(path: Path) -> str:
     return path.parts[1] if path.parts[0] == "syncpoint" else path.parts[0]
 
 
+@dataclass(frozen=True)
+class Module:
+    """What is asked of a module here, without its tree: those of all modules are a million objects."""
+
+    classes: list[str]
+    names: list[str]  # of everything that it gives a name to
+    rooms: set[str]  # that it imports
+    openings: int  # docstrings that lean on their neighbors
+
+
+@cache
+def modules() -> dict[Path, Module]:
+    return {path: read((SRC / path).read_bytes()) for path in MODULES}
+
+
+def read(source: bytes) -> Module:
+    nodes = list(ast.walk(ast.parse(source)))
+    opening = re.compile(r"(It|Of|The same|See)\b")
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    froms = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return Module(
+        [node.name for node in nodes if isinstance(node, ast.ClassDef)],
+        list(defined(nodes)),
+        {module.split(".")[1] for module in froms if module.startswith("syncpoint.")},
+        sum(bool(opening.match(ast.get_docstring(node) or "")) for node in nodes if isinstance(node, documented)),
+    )
+
+
 def classes() -> dict[str, list[Path]]:
     found = defaultdict(list)
-    for path, nodes in NODES.items():
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path)
+    for path, module in modules().items():
+        for name in module.classes:
+            found[name].append(path)
     return found
 
 
 def imports() -> set[tuple[str, str]]:
     """Pairs of rooms of which the first imports the second; a room imports itself."""
-    found = {(room(path), room(path)) for path in NODES}
-    for path, nodes in NODES.items():
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("syncpoint."):
-                found.add((room(path), node.module.split(".")[1]))
-    return found
+    found = {(room(path), room(path)) for path in MODULES}
+    return found | {(room(path), other) for path, module in modules().items() for other in module.rooms}
 
 
 def defined(nodes: list[ast.AST]) -> Iterator[str]:
@@ -128,16 +153,9 @@ def test_a_class_name_stands_for_one_thing() -> None:
 
 def test_marks_of_the_old_dialect_only_fall() -> None:
     """An American engineer would write neither in a pull request. Lower a number whenever its marks get fewer."""
-    opening = re.compile(r"(It|Of|The same|See)\b")
-    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    texts = [path.read_text() for path in [*PAGES, *(SRC / path for path in NODES)]]
+    texts = [path.read_text() for path in [*PAGES, *(SRC / path for path in MODULES)]]
     found = {
-        "a docstring that leans on its neighbors": sum(
-            bool(opening.match(ast.get_docstring(node) or ""))
-            for nodes in NODES.values()
-            for node in nodes
-            if isinstance(node, documented)
-        ),
+        "a docstring that leans on its neighbors": sum(module.openings for module in modules().values()),
         **{name: sum(len(re.findall(mark, text)) for text in texts) for name, (mark, _) in DIALECT.items()},
     }
     most = {"a docstring that leans on its neighbors": OPENINGS_MAX, **{name: n for name, (_, n) in DIALECT.items()}}
@@ -158,7 +176,7 @@ def test_no_reader_meets_a_class_name_twice() -> None:
 
 def test_a_basename_is_used_once() -> None:
     found = defaultdict(list)
-    for path in NODES:
+    for path in MODULES:
         found[path.name].append(path.parent)
     shared = {name for name, parents in found.items() if len(parents) > 1} - {"__init__.py", "settings.py", "errors.py"}
     assert len(shared) <= BASENAMES_MAX, sorted(shared)
@@ -167,7 +185,7 @@ def test_a_basename_is_used_once() -> None:
 def test_retired_words_stay_away() -> None:
     tests = ROOT / "tests"
     named = re.compile(r"^ *(?:async )?(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? = |[(,] ?(\w+): ", re.MULTILINE)
-    places = [(path, list(defined(nodes))) for path, nodes in NODES.items()]
+    places = [(path, module.names) for path, module in modules().items()]
     places += [(path, ["".join(one) for one in named.findall(path.read_text())]) for path in sources(tests)]
     back = {
         f"{path}: {name} (say: {RETIRED[word]})"
@@ -189,7 +207,7 @@ def test_texts_are_plain() -> None:
     phrases = re.compile(rf"\b({'|'.join(PHRASES)})\b".replace(" ", r"\s+"), re.IGNORECASE)
     found = [
         f"{path.relative_to(ROOT)}: {hit} (say: {PHRASES[' '.join(hit.lower().split())]})"
-        for path in [*PAGES, *(SRC / path for path in NODES)]
+        for path in [*PAGES, *(SRC / path for path in MODULES)]
         for hit in phrases.findall(path.read_text())
     ]
     assert found == []
