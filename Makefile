@@ -66,7 +66,7 @@ test: dev ## check, unit, property, uncompiled kernel, simulation, official clie
 test-near: dev ## the tests near what changed, in under four minutes: SINCE=main for all that is not on main
 	@$(BIN)/python tools/near.py $(SINCE)
 
-test-long: dev ## all of `make test` in a random order, and the tests that take longest (two hours)
+test-long: dev ## all of `make test` in a random order, the tests that take longest, and all examples of properties (two hours)
 	@$(BIN)/python tools/test_parts.py all --long
 
 test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into tests/clients/results.md; CLIENTS="--only go,java"

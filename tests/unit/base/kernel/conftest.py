@@ -8,16 +8,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from syncpoint.base import kernel
 
 FOLDER = Path(kernel.__file__).parent
-
-settings.register_profile(
-    "kernel", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], print_blob=True
-)
-settings.load_profile("kernel")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model import varint
 from syncpoint.base.rules import pubsub_filter
 from syncpoint.wire.protobuf.arrow import encode_batch
+from tests.kit.examples import examples
 
 Message = types.PubsubMessage.pb()
 TEXT = pa.string()
@@ -111,7 +112,7 @@ def kernel(request: pytest.FixtureRequest, pure: SimpleNamespace) -> Any:
 
 
 @given(bodies, st.permutations(ALL), st.integers(0, 9), st.integers(0, 1 << 40))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_all_columns_are_what_parsers_find(
     pure: SimpleNamespace, messages: list[bytes], order: list[int], wanted: int, first: int
 ) -> None:
@@ -127,7 +128,7 @@ def test_all_columns_are_what_parsers_find(
 
 
 @given(bodies, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_parts_of_batches(pure: SimpleNamespace, messages: list[bytes], data: st.DataObject) -> None:
     first = 1000
     begin = data.draw(st.integers(0, len(messages)), "begin")

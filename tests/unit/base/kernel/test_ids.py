@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.base.kernel.ids import ENTRY, IdTable
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("duplicates")
 
@@ -28,7 +29,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps, st.integers(0, 1))
 def test_as_a_dict_of_what_has_not_left(taken: list[tuple[str, int]], close: int) -> None:
     """`close`: hashes that fall into few slots, so that gaps have to be closed over the end of the index."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.kernel.json_fields import PATHS_MAX, FieldFinder
+from tests.kit.examples import examples
 
 PATHS = [["id"], ["deep", "id"], ["deep", "er", "x"]]
 WITHOUT = ["new", "other"]
@@ -108,7 +109,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(st.one_of(texts, spoiled(), st.binary(max_size=12)), max_size=6))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @example([b'{"a":1]', b'{"a":1}x', b'{"a":1}{"b":2}', b'{"a":01}', b'{"a":-}', b'{"a":1.}', b'{"a":.5}', b'{"a":1e}'])
 @example([b'{"id":1,"id":2}', b'{"a":{"x":1,"x":1}}', b'{"new":1}', b'{"n\\u0065w":1}', b"{}", b"[1]", b"", b'{"a"'])
 @example([b'{"a":"\x01"}', b'{"a":"\\', b'{"a":"\\x"}', b'{"a":tru}', b'{"a":nul', b'{"a":1,}', b"\xef\xbb\xbf{}"])
@@ -132,7 +133,7 @@ plain = st.dictionaries(
 
 
 @given(plain, st.sampled_from([None, 2]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_ordinary_data_are_plain(value: dict[str, Any], indent: int | None) -> None:
     data = b" \n" + json.dumps(value, indent=indent).encode() + b"\r\n\t "
     assert found([data]) == [parsed(data)] != [None]

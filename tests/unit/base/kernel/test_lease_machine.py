@@ -13,6 +13,7 @@ from syncpoint.base import kernel
 from syncpoint.base.kernel import ackids
 from syncpoint.base.kernel.acks import decode_runs
 from syncpoint.base.kernel.leases import LeaseTable
+from tests.kit.examples import examples
 from tests.kit.lease_requests import KEY, ODD, SOURCES, Acknowledge, Message, Modify, Pull, Streaming, body, payload_of
 
 pytestmark = pytest.mark.shows("kernel")
@@ -268,7 +269,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert real.holder(one.source, one.offset) == (lease.consumer if lease else -1)
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=120 if kernel.COMPILED else 60, stateful_step_count=30)
+LeaseMachine.TestCase.settings = settings(max_examples=examples(120 if kernel.COMPILED else 60), stateful_step_count=30)
 
 
 TestLeases = LeaseMachine.TestCase

@@ -14,6 +14,7 @@ from syncpoint.base.kernel import frames
 from syncpoint.base.kernel.errors import Invalid, Malformed
 from syncpoint.base.kernel.publish import scan, topic_of
 from syncpoint.base.model import publish_rules
+from tests.kit.examples import examples
 
 Request = types.PublishRequest.pb()
 Message = types.PubsubMessage.pb()
@@ -83,7 +84,7 @@ def test_stored_messages_are_what_was_sent_with_id_and_time(request: object, fir
 
 
 @given(requests, st.randoms(use_true_random=False), st.integers(1, 4))
-@settings(max_examples=600 if kernel.COMPILED else 300)
+@settings(max_examples=examples(600 if kernel.COMPILED else 300))
 def test_mutated_requests_are_refused_or_mean_the_same_to_protobuf(
     request: object, chance: random.Random, changes: int
 ) -> None:

@@ -20,6 +20,7 @@ from syncpoint.base.model import varint
 from syncpoint.broker.pipeline import offset_runs
 from syncpoint.broker.pipeline.columns import COLUMNS
 from syncpoint.wire.protobuf.arrow import decode_batch, encode_batch
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("kernel")
 
@@ -98,7 +99,7 @@ tables = st.lists(one_row, max_size=12)
 @given(tables, st.sets(st.sampled_from(["attributes", "ordering_key", "message_id", "publish_time", "offset", "origin",
        "visited"])), st.sampled_from([b"", b"eu", b"far"]), st.sampled_from([b"", b"us"]), st.booleans(),
        st.sampled_from([1, 300, 1 << 20]), st.randoms(use_true_random=False))  # fmt: skip
-@settings(max_examples=150 if kernel.COMPILED else 60)
+@settings(max_examples=examples(150 if kernel.COMPILED else 60))
 def test_messages_are_what_the_columns_say(
     table: list[dict[str, Any]],
     present: set[str],
@@ -281,7 +282,7 @@ def test_columns_that_contradict_the_batch() -> None:
 
 
 @given(tables.filter(len), st.randoms(use_true_random=False), st.integers(1, 8))
-@settings(max_examples=250 if kernel.COMPILED else 80)
+@settings(max_examples=examples(250 if kernel.COMPILED else 80))
 def test_spoilt_batches_are_refused_or_read_within_their_bounds(
     table: list[dict[str, Any]], chance: random.Random, changes: int
 ) -> None:

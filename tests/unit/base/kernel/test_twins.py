@@ -16,6 +16,7 @@ from syncpoint.base import kernel
 from syncpoint.base.kernel import ackids, acks, filters, frames, json_fields, leases, publish
 from syncpoint.base.model import varint
 from syncpoint.base.rules.sql_values import number_of
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="nothing is compiled")
 
@@ -54,7 +55,7 @@ requests = st.lists(st.one_of(bodies.map(lambda body: field(2, body)), parts), m
 
 
 @given(requests, st.binary(max_size=40), st.integers(-1, 10**12), st.integers(-1, 2**63), st.integers(0, 10**9))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_publish(pure: SimpleNamespace, raw: bytes, prefix: bytes, first: int, seconds: int, nanos: int) -> None:
     assert outcome(publish.topic_of, raw) == outcome(pure.publish.topic_of, raw)
     arguments = (raw, prefix, first, seconds, nanos)
@@ -128,7 +129,7 @@ NUMBERS = "+-.eE0123459 x"
 @example("1e309")
 @example("0" * 63 + "7")
 @example("0" * 64 + "7")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_numbers(pure: SimpleNamespace, text: str) -> None:
     """Read as rules read them, compared with one half, which parts integers from other numbers, too."""
     number = number_of(text)
@@ -165,7 +166,7 @@ json_bits = st.sampled_from(
 
 
 @given(st.lists(st.lists(json_bits, max_size=12).map(b"".join), max_size=3), st.integers(-1, 2), st.integers(-1, 3))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_json_fields(pure: SimpleNamespace, values: list[bytes], first: int, rows: int) -> None:
     ends = struct.pack(f"<{len(values) + 1}I", *(len(b"".join(values[:i])) for i in range(len(values) + 1)))
     paths, without = [[b"a"], [b"a", b"b"]], [b"c"]

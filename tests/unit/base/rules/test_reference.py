@@ -16,6 +16,7 @@ from syncpoint.base.rules.sql_parser import parse_filter
 from syncpoint.base.rules.sql_tree import Negation
 from syncpoint.base.rules.sql_values import RuleError
 from syncpoint.base.rules.system_properties import RuleMessage
+from tests.kit.examples import examples
 from tests.unit.base.rules import reference
 from tests.unit.base.rules.reference import Tree
 
@@ -77,7 +78,7 @@ def in_bytes(message: dict[str, str]) -> bytes:
 
 
 @given(joined(plain), st.lists(messages, min_size=3, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_kernel_means_the_same(tree: Tree, held: list[dict[str, str]]) -> None:
     node = parse_filter(reference.text(tree))
     program = program_of(node)
@@ -104,7 +105,7 @@ def failing_part(parts: list[Part]) -> Part:
 @given(joined(computed), st.lists(messages, min_size=3, max_size=3))
 @example(("=", ("-", ("-", ("constant", 3), ("constant", 2)), ("constant", 1)), ("constant", 0)), [{}])
 @example(("=", ("/", ("/", ("constant", 8), ("constant", 4)), ("constant", 2)), ("constant", 1)), [{}])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_filter_means_what_its_tree_says(tree: Tree, held: list[dict[str, str]]) -> None:
     text = reference.text(tree)
     node = parse_filter(text)

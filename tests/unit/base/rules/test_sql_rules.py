@@ -18,6 +18,7 @@ from syncpoint.base.rules.sql_parser import parse_action, parse_filter
 from syncpoint.base.rules.sql_values import RuleError, Value, like, number_of, span_of, text_of, time_of
 from syncpoint.base.rules.system_properties import TABLE, RuleMessage
 from tests.fuzz import sql as fuzz
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("rules")
 
@@ -276,7 +277,7 @@ def test_the_page_has_the_table_of_properties() -> None:
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     fuzz.tried(text)
 

@@ -28,6 +28,7 @@ from syncpoint.broker.inner.pace import Pace, PaceLimits
 from syncpoint.broker.push.push_kind import PushKind
 from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.examples import examples
 
 LEASE_S, MEMORY = 20.0, 24 * (MESSAGE_BYTES + 20)
 KINDS: dict[str, tuple[Callable[[], ConsumerKind], PaceLimits]] = {
@@ -190,7 +191,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     what=st.lists(
         st.tuples(st.sampled_from(["", "", "k", "l"]), st.sampled_from([0, 0, 0, 0, 4])), min_size=6, max_size=40

@@ -19,6 +19,7 @@ from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.catalog.metadata.records import Retry
 from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("exactly-once")
 
@@ -419,7 +420,7 @@ def test_a_delivery_at_rest_is_forgotten() -> None:
     assert not harness.subscribe.deliveries
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 10**6), ordered=st.booleans(), exactly_once=st.booleans(), data=st.data())
 def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
     seed: int, ordered: bool, exactly_once: bool, data: st.DataObject

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.broker.subscribe.ordering import KeyOrder
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("ordering")
 
@@ -109,7 +110,7 @@ def test_the_end_of_one_source_comes_before_the_next() -> None:
     assert start(order, 2, 10) == [(2, 0)]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.large_base_example])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.large_base_example])
 @given(st.randoms(use_true_random=False), st.integers(1, 25))
 def test_any_history_delivers_each_key_in_order_to_one_holder(random: Random, size: int) -> None:
     """Against a plain model: first deliveries of a key come in publish order; nothing is lost; at rest nothing is

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from syncpoint.catalog.schemas import avro, avro_compatibility
 from syncpoint.catalog.schemas.errors import BadDefinition, Incompatible, Mismatch
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("schemas")
 
@@ -152,7 +153,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_JSON)
 def test_any_definition_is_legal_or_is_not(definition: Any) -> None:
     with contextlib.suppress(BadDefinition):

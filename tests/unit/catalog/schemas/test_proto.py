@@ -16,6 +16,7 @@ from syncpoint.catalog.schemas import compiler, proto, stored
 from syncpoint.catalog.schemas.errors import BadDefinition, Incompatible, Mismatch
 from syncpoint.catalog.schemas.limits import COMPILED_BYTES_MAX, DEFINITION_BYTES_MAX
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.examples import examples
 
 compiled = cache(compiler.compile_proto)
 
@@ -68,7 +69,7 @@ def test_what_protobuf_writes_fits(values: dict[str, Any]) -> None:
     proto.ProtoChecker(made).check_json(json_format.MessageToJson(message).encode())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_fit_or_do_not(data: bytes) -> None:
     made = checker(ORDER)
@@ -79,7 +80,7 @@ def test_any_bytes_fit_or_do_not(data: bytes) -> None:
             continue
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_compiled_bytes_are_a_definition_or_are_not(data: bytes) -> None:
     with contextlib.suppress(BadDefinition):

@@ -21,6 +21,7 @@ from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.any_request import AVRO, PROJECTS, Drawing
+from tests.kit.examples import examples
 from tests.kit.resource_model import EXPORTS, ResourceModel, queue_part
 
 pytestmark = pytest.mark.shows("methods")
@@ -233,7 +234,7 @@ CALLS = st.tuples(st.sampled_from(OFTEN * 3 + NAMES), st.integers(0, 1 << 30))
 
 
 @settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     derandomize=True,
     phases=(Phase.generate,),  # what fails is shown as it is: to shrink it takes minutes

@@ -149,10 +149,11 @@ def test_what_was_acknowledged_is_there_again(three: list[DiskProcess]) -> None:
     chain.store.close()
 
 
-def test_thirty_random_kills_lose_nothing(three: list[DiskProcess]) -> None:
+@pytest.mark.parametrize("kills", [12, pytest.param(30, marks=pytest.mark.long)])
+def test_random_kills_lose_nothing(three: list[DiskProcess], kills: int) -> None:
     chance = random.Random(30)
     chain = Chain(three)
-    for kill in range(30):
+    for kill in range(kills):
         process = chance.choice(three)
         for _ in range(chance.randrange(1, 30)):
             chain.append(chance.randrange(1, 20))

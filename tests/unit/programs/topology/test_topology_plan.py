@@ -13,6 +13,7 @@ from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.programs.topology.topology_file import WantedTopology, parse
 from syncpoint.programs.topology.topology_plan import LiveTopology, PlanStep, ServerCall, plan
 from syncpoint.wire.protobuf.messages import admin, iam
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("topologies")
 
@@ -193,7 +194,7 @@ def topologies(draw: st.DrawFn) -> WantedTopology:
 
 
 @given(topologies(), topologies(), st.integers(0, 30), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     first: WantedTopology, second: WantedTopology, broken_off: int, prune: bool
 ) -> None:
@@ -225,7 +226,7 @@ def recordings(draw: st.DrawFn) -> WantedTopology:
 
 
 @given(st.lists(recordings(), min_size=2, max_size=3), st.integers(0, 12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_takes_records_and_what_is_recorded_change_places(files: list[WantedTopology], broken_off: int) -> None:
     server = ModelServer()
     for wanted in files:

@@ -16,6 +16,7 @@ from syncpoint.wire.transport import frame_loop, frames
 from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.frames import ErrorCode
 from syncpoint.wire.transport.limits import TransportLimits
+from tests.kit.examples import examples
 
 
 def echo_methods(seen: list | None = None) -> dict[bytes, Unary | Streaming]:
@@ -122,7 +123,7 @@ def outcome(harness: Any, data: bytes, cuts: list[int]) -> tuple[list, dict, dic
     return seen, streams, bodies, peer.error()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(plan=operations, draw=st.data(), pieces_from=st.sampled_from([1, 500, frame_loop.PIECES_FROM]))
 def test_cutting_the_bytes_changes_nothing(harness: Any, plan: list, draw: st.DataObject, pieces_from: int) -> None:
     data = recorded(harness, plan)

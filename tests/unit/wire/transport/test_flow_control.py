@@ -12,6 +12,7 @@ from syncpoint.wire.transport import frames
 from syncpoint.wire.transport.calls import Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.frames import ErrorCode, SettingId
 from syncpoint.wire.transport.limits import TransportLimits
+from tests.kit.examples import examples
 
 KIB = 1024
 
@@ -70,7 +71,7 @@ parts = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     messages=st.lists(st.lists(parts, max_size=4), min_size=1, max_size=3),
     window=st.integers(0, 30_000),
@@ -212,7 +213,7 @@ def test_streams_share_the_connections_window(harness: Any) -> None:
     assert min(sizes) > 100 * KIB, sizes
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     sizes=st.lists(st.lists(st.integers(0, 3000), max_size=3), min_size=1, max_size=4),
     pad=st.integers(0, 255),

@@ -11,6 +11,7 @@ from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.wire.protobuf.messages import internal
 from tests.kit.chain import ChainHarness, Process, simulated
 from tests.kit.chain_subscriber import Subscriber
+from tests.kit.examples import seeds
 
 
 class History:
@@ -91,7 +92,7 @@ class History:
                     assert earlier[0] == incarnation, "two subscribers were notified that they acknowledged one message"
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))])
+@pytest.mark.parametrize("seed", seeds(2, 5))
 @simulated
 async def test_nothing_is_lost_doubled_or_acknowledged_twice(harness: ChainHarness, *, seed: int) -> None:
     history = History(harness, seed)

@@ -19,6 +19,7 @@ from syncpoint.broker.publish.keep.upkeep import LogUpkeep
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.examples import examples
 from tests.kit.identified import WINDOW_S, delivered, harness_with, ids_of, send
 
 pytestmark = pytest.mark.shows("duplicates")
@@ -231,7 +232,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(steps)
 def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[str, Any]]) -> None:
     """What was answered stays: of two answers for an id within the window both name the same message, and every

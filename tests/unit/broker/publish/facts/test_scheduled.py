@@ -25,6 +25,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topi
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("schedules")
 
@@ -439,7 +440,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_against_a_plain_model(plan: list[tuple[str, int]]) -> None:
     """`crash`: with the last so many entries not on the disks, of a tick that may have fired something."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from syncpoint.base.model.times import GRANT_S, RECONNECT_S
 from syncpoint.broker.publish.grants.grants import Effect, Granted, Grants, Revoked
+from tests.kit.examples import examples
 
 pytestmark = pytest.mark.shows("grants")
 
@@ -245,7 +246,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.booleans(), st.booleans(), events)
 def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starves(
     ordered: bool, exactly_once: bool, history: list[tuple[str, int, int]]
