@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
-from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, pb
+from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, details_of, pb
 from pyspark_pubsub.schema import CONSTANT, FOUND, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.status import next_stored
 
 if TYPE_CHECKING:
     from pyspark_pubsub.json_columns import JsonColumns
@@ -159,6 +160,10 @@ def _behind_gap(part: Slice, channel: BlockingChannel, at: int, error: CallError
             f"{where} Set failOnDataLoss=false to go on behind the gap, or keep messages longer: by the topic's"
             " retention, or by naming this reader with the option cursor."
         ) from error
+    following = next_stored(details_of(error))
+    if following is not None and following > at:  # in the middle: what nobody needs is not deleted from the front
+        log.warning("%s Going on at %d.", where, following)
+        return min(part.end, following)
     request = pb.GetPositionsRequest(topic=part.topic, topic_incarnation=part.incarnation)
     answer = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, request))
     begins = [source.begin for source in answer.sources if source.source == part.source]

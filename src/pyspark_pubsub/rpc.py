@@ -297,13 +297,21 @@ def read_token(access: ServerAccess) -> str:
     return token
 
 
+def details_of(error: CallError) -> list[bytes]:
+    """The details that a server gave with a failure, as serialised Anys."""
+    try:
+        found = [rpc_messages.Status.FromString(one).details for one in error.details]
+    except DecodeError:
+        return []
+    return [one.SerializeToString() for details in found for one in details]
+
+
 def _explained(error: CallError) -> CallError:
     """The failure with the permission that it says is missing, if it does."""
-    if error.code != PERMISSION_DENIED or not error.details:
+    if error.code != PERMISSION_DENIED:
         return error
     try:
-        details = [one.SerializeToString() for one in rpc_messages.Status.FromString(error.details[0]).details]
-        missing = missing_permission(details)
+        missing = missing_permission(details_of(error))
     except DecodeError:
         return error
     return CallError(error.code, f"It needs {missing}.", unsent=error.unsent) if missing else error

@@ -113,7 +113,8 @@ class ReadingHarness(ForwarderHarness):
         return asyncio.run(run())
 
     def collect(self) -> None:
-        """Delete what nobody needs, sources included."""
+        """Delete what nobody needs, sources included. A checkpoint comes first: what came last waits for it."""
+        self.checkpoint()
         self.store.collect(lambda *entry: is_needed(self.publish, *entry))
         forget_empty_sources(self.publish)
 

@@ -15,6 +15,7 @@ from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.delivery_runs import run_delivery
 from syncpoint.testing.simulation.pipeline_runs import run_pipelines
 from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.topology import Topology
 
 pytestmark = pytest.mark.shows("simulation")
@@ -55,6 +56,20 @@ def test_a_life_in_which_steps_of_a_subscribe_forwarder_fail_for_long() -> None:
     """
     life = run_delivery(71051)
     assert "fault: steps of a subscribe forwarder fail" in life.happened
+    assert life.violations == []
+
+
+def test_a_life_of_pipelines_whose_oldest_sources_lose_their_newest_messages_first() -> None:
+    """A source ends where it ended; see `tests/unit/broker/publish/facts/test_source_ends.py`."""
+    life = run_pipelines(91056)
+    assert "a range has a gap" in life.happened
+    assert life.violations == []
+
+
+def test_a_life_in_which_the_clocks_of_most_machines_are_ahead() -> None:
+    """Scheduled messages come early by no more than that; see `tests/unit/testing/simulation/test_clocks.py`."""
+    life = run_scheduled(91550)
+    assert "fault: clock jump" in life.happened
     assert life.violations == []
 
 

@@ -16,8 +16,9 @@ from pyspark_pubsub.reading import prefetched, read
 from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
 from syncpoint.base import kernel
-from syncpoint.base.model.errors import Code
+from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.testing.rigs.official import eventually
+from syncpoint.wire.protobuf.status import not_stored_info
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
 
 pytestmark = pytest.mark.shows("spark")
@@ -178,6 +179,29 @@ def test_messages_deleted_before_their_task_ran(running, caplog):
     with caplog.at_level(logging.WARNING):
         assert offsets_read([lenient]) == [(1, at) for at in range(5, 20)]
     assert "Going on at 5" in caplog.text
+
+
+def test_messages_deleted_in_the_middle_of_a_source(running, caplog):
+    """What nobody needs is not deleted from the front: the source still begins at 0."""
+    running.twin.fill(20, size=1000)
+    gap = SyncpointError(Code.OUT_OF_RANGE, "Messages 10 to 13 are gone.", [not_stored_info(14)])
+    gaps = []
+
+    def before_frame(left: int) -> None:
+        if left == 5 and gaps:
+            raise gaps.pop()
+
+    running.twin.before_frame = before_frame
+    for fails in (True, False):
+        gaps.append(gap)
+        (part,) = BatchReader(options(running, fetchBytes=2000, failOnDataLoss=fails), source_schema()).partitions()
+        if fails:
+            with pytest.raises(DataLossError, match=r"cannot be read from offset 10 to 20.*failOnDataLoss"):
+                offsets_read([part])
+        else:
+            with caplog.at_level(logging.WARNING):
+                assert offsets_read([part]) == [(1, at) for at in (*range(10), *range(14, 20))]
+            assert "Going on at 14" in caplog.text
 
 
 def test_a_stream_from_its_first_batch_on(running):

@@ -10,6 +10,7 @@ from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.base.model.names import parse_snapshot, parse_subscription, parse_topic
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CREATING, Snapshot, Subscription, Topic
@@ -93,7 +94,7 @@ def starts(
                 time_ns = asked.time.ToNanoseconds()
             except ValueError as bad:
                 raise InvalidArgument("time", str(bad)) from None
-            return [_within(one, forwarder.store.offset_at(one.source.number, time_ns)) for one in found]
+            return [_within(one, offset_since(forwarder.store, one.source, time_ns)) for one in found]
         case "snapshot":
             snapshot = snapshot_named(catalog, asked.snapshot, topic)
             state = forwarder.snapshots.get(snapshot.incarnation)

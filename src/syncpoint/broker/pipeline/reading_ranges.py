@@ -18,6 +18,7 @@ from syncpoint.base.model.errors import DataLoss, Internal, OutOfRange, Syncpoin
 from syncpoint.log.storage.record import StoredBatch
 from syncpoint.log.storage.store import Store
 from syncpoint.wire.protobuf.arrow import encode_batch
+from syncpoint.wire.protobuf.status import not_stored_info
 from syncpoint.wire.transport.calls import StreamingCall
 
 STEP_BYTES = 1 << 20  # gathered in one turn of the loop: about half a millisecond
@@ -217,9 +218,10 @@ class RangeStream:
 
 
 def not_stored(topic: str, source: int, begin: int, end: int) -> OutOfRange:
-    """Messages that are not there any more, or never were."""
+    """Messages that are not there any more, or never were. A detail has where a reader may go on."""
     return OutOfRange(
         f"Messages {begin} to {end - 1} of source {source} of {topic} are not stored any more: they were needed by no"
         " subscription, snapshot or cursor, and the topic's retention did not keep them. Call GetPositions for what is"
-        " stored; give the topic a retention, or the reader a cursor, to keep messages until they are read."
+        " stored; give the topic a retention, or the reader a cursor, to keep messages until they are read.",
+        [not_stored_info(end)],
     )

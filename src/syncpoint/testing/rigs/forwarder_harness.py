@@ -212,6 +212,7 @@ class ForwarderHarness:
         written = self.store.checkpoint(self.follower.checkpoint_parts())
         while not written.step():
             pass
+        self.publish.ends_written()
         self.quiesce()
 
     def advance(self, seconds: float) -> None:

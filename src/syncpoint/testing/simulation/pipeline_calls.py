@@ -14,6 +14,7 @@ from syncpoint.testing.simulation.pipeline_history import Row, SourcePlace
 from syncpoint.testing.simulation.simulated_jobs import SimulatedJobs
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
+from syncpoint.wire.protobuf.status import next_stored
 
 AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)  # ask again: nobody knows what became of it
 FRAME_BYTES = 600
@@ -21,11 +22,13 @@ ROWS = pa.schema([("offset", pa.int64()), ("data", pa.binary())])
 
 
 class GapFound(Exception):
-    """Messages from `at` on are not stored any more; `found`: what was read before them."""
+    """Messages from `at` on are not stored any more; `found`: what was read before them; `following`: the next
+    offset that is stored, if the server gives it.
+    """
 
-    def __init__(self, message: str, at: int, found: list[tuple[int, bytes]]) -> None:
+    def __init__(self, message: str, at: int, found: list[tuple[int, bytes]], following: int | None = None) -> None:
         super().__init__(message)
-        self.at, self.found = at, found
+        self.at, self.found, self.following = at, found, following
 
 
 class PipelineCalls:
@@ -82,7 +85,7 @@ class PipelineCalls:
                     break
             except SyncpointError as error:
                 if error.code is Code.OUT_OF_RANGE:
-                    raise GapFound(error.message, at, found) from None
+                    raise GapFound(error.message, at, found, next_stored(error.details)) from None
                 if error.code not in AWAY or self.sim.loop.time() > until:
                     raise
                 await self.pause()

@@ -101,7 +101,7 @@ def a_link_counts_twice_after_a_restart() -> AbstractContextManager[None]:
     return patched(EpochState, apply=counting)
 
 
-@planted(ONE_PLAIN, "crash", "stop", seed=1, run=run)
+@planted(ONE_PLAIN, "crash", "stop", seed=0, run=run)
 def cursors_hold_nothing() -> AbstractContextManager[None]:
     """Deletion does not ask for cursors."""
     return patched(Cursors, holds=lambda self, source, first_offset, end, time_ns: False)

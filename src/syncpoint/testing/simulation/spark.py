@@ -221,17 +221,20 @@ class Driver:
                 rows += gap.found
                 self.job.note(f"{piece}: {gap}")
                 self._gap(epoch, piece, gap)
-                at = await self._behind_gap(piece, planned, gap.at)
+                at = await self._behind_gap(piece, planned, gap)
         return rows
 
-    async def _behind_gap(self, piece: SourceRange, planned: Offsets, at: int) -> int:
+    async def _behind_gap(self, piece: SourceRange, planned: Offsets, gap: GapFound) -> int:
         """The next offset that is stored, as the data source finds it."""
         assert piece.end is not None
+        if gap.following is not None and gap.following > gap.at:
+            self.sim.coverage.sometimes("a range goes on after a gap in the middle", gap.following < piece.end)
+            return min(piece.end, gap.following)
         answer = await self.calls.positions(topic=planned.topic, topic_incarnation=planned.incarnation)
         begins = [one.begin for one in answer.sources if one.source == piece.source]
         begin = min(piece.end, begins[0]) if begins else piece.end
-        if begin <= at:
-            raise JobFailed(f"{piece} has a gap at {at}, but is stored from {begin} on")
+        if begin <= gap.at:
+            raise JobFailed(f"{piece} has a gap at {gap.at}, but is stored from {begin} on")
         return begin
 
     def _gap(self, epoch: int, piece: SourceRange, gap: GapFound) -> None:

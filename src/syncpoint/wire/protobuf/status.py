@@ -16,6 +16,7 @@ from syncpoint.wire.protobuf.messages import rpc, well_known
 DOMAIN = "pubsub.googleapis.com"
 EXACTLY_ONCE_REASON = "EXACTLY_ONCE_ACKID_FAILURE"
 PERMANENT_INVALID_ACK_ID = "PERMANENT_FAILURE_INVALID_ACK_ID"
+NOT_STORED_REASON = "MESSAGES_NOT_STORED"
 TRANSIENT_INVALID_ACK_ID = "TRANSIENT_FAILURE_INVALID_ACK_ID"
 
 _TYPE_PREFIX = "type.googleapis.com/"
@@ -30,6 +31,20 @@ def _packed(message: Any) -> bytes:
 def error_info(reason: str, metadata: Mapping[str, str], domain: str = DOMAIN) -> bytes:
     """An ErrorInfo as serialised Any, ready for `SyncpointError.details`."""
     return _packed(rpc.ErrorInfo(reason=reason, domain=domain, metadata=dict(metadata)))
+
+
+def not_stored_info(next_offset: int) -> bytes:
+    """That messages are not stored any more, as serialised Any. `next_offset`: where to go on."""
+    return error_info(NOT_STORED_REASON, {"next_offset": str(next_offset)}, "syncpoint")
+
+
+def next_stored(details: Iterable[bytes]) -> int | None:
+    """The next offset that is stored, as the refusal of a range has it; None where it has none."""
+    for one in unpacked(details):
+        if getattr(one, "reason", "") == NOT_STORED_REASON:
+            offset = one.metadata.get("next_offset", "")
+            return int(offset) if offset.isdecimal() else None
+    return None
 
 
 def retry_info(after_s: float) -> bytes:

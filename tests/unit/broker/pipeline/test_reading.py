@@ -17,6 +17,7 @@ from syncpoint.log.storage.errors import StorageDamaged
 from syncpoint.log.storage.record import StoredBatch
 from syncpoint.testing.rigs.forwarder_harness import Subscriber
 from syncpoint.wire.protobuf.messages import pipeline
+from syncpoint.wire.protobuf.status import next_stored
 from tests.kit.reading import SNAPSHOT, SUB, TOPIC, ReadingHarness, only_source, refusal
 
 pytestmark = pytest.mark.shows("pipelines")
@@ -232,6 +233,7 @@ def test_what_a_subscription_acknowledged_is_left_out_also_where_it_is_deleted()
     assert error is not None
     assert error.code == Code.OUT_OF_RANGE
     assert f"Messages 1 to 2 of source {source.source} of {TOPIC} are not stored" in str(error)
+    assert next_stored(error.details) == 3
     assert [frame.rows for frame in rows] == [1]  # what came before is right
     ledger.of(source.source).add(5, 6)
     harness.collect()

@@ -27,6 +27,7 @@ from syncpoint.broker.publish.chain.known_disks import DiskRegistry, Known
 from syncpoint.broker.publish.commit.admission import Admission
 from syncpoint.broker.publish.facts.recovery import RecoveredState, replay
 from syncpoint.broker.publish.facts.source import INNER_TOPICS
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.grants.dispatch import SourceDispatcher
 from syncpoint.broker.publish.grants.grants import Grants
 from syncpoint.broker.publish.intake.duplicates import DuplicateBatches
@@ -226,9 +227,9 @@ class Chain:
         """
         forwarder, recorder = self.forwarder, self.context.recorder
         for source in forwarder.sources.of_topic(topic):
-            bounds = self.store.bounds(source.number)
-            if bounds is not None and bounds[0] < source.visible:
-                runs = [(bounds[0], source.visible - bounds[0])]
+            first, end = stored_run(self.store, source)
+            if first < end:
+                runs = [(first, end - first)]
                 recorder.note(topic, FOUND, source.number, runs, log=self.store.log_counter)
         for record in self.follower.catalog.subscriptions_of(topic):
             ledger = forwarder.ledgers.get(record.incarnation)

@@ -19,8 +19,8 @@ from syncpoint.base.kernel.acks import AckSet, decode_runs
 from syncpoint.base.model.lanes import place_in
 from syncpoint.base.runtime.tasks import complete
 from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.broker.publish.keep.backlog import first_stored
 from syncpoint.broker.publish.keep.retention import Run, needed_runs
 from syncpoint.log.storage.entries_at_risk import (
     DiskFailure,
@@ -206,12 +206,13 @@ class ChainForecast:
             if ledger is None or known is None:
                 continue
             held = found.setdefault((known.topic, subscription), ThreatSum()).of(source)
-            first = max(first_stored(forwarder, known), ledger.start.get(source, 0))
+            first, last = stored_run(forwarder.store, known)
+            first = max(first, ledger.start.get(source, 0))
             for begin, end in runs:
                 if ledger.has_lane(place_in(begin)[0]):
                     begin, end = place_in(begin)[1], place_in(end - 1)[1] + 1
-                    if max(begin, first) < min(end, known.visible):
-                        held.add(max(begin, first), min(end, known.visible))
+                    if max(begin, first) < min(end, last):
+                        held.add(max(begin, first), min(end, last))
             vanished = self._vanished.get(source)
             for begin, length in vanished.runs() if vanished is not None else ():
                 held.remove(begin, begin + length)

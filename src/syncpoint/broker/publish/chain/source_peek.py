@@ -17,6 +17,7 @@ from syncpoint.base.model.delivery import Batch, expired_of, freshness_of, passe
 from syncpoint.base.model.lanes import in_lane, lane_of, place_in
 from syncpoint.base.runtime.tasks import complete
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.facts.time_to_live import NEVER_NS
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.recording.record_kinds import MOVED
@@ -53,7 +54,7 @@ async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> inte
         answer.end = True  # nothing of it is left
         return answer
     if asked.since_ns:
-        since = in_lane(lane_of(asked.begin), forwarder.store.offset_at(source.number, asked.since_ns))
+        since = in_lane(lane_of(asked.begin), offset_since(forwarder.store, source, asked.since_ns))
         answer.next = max(answer.next, since)
     programs, key = list(asked.programs), asked.ordering_key.encode()
     scanned = found = 0

@@ -17,8 +17,9 @@ from syncpoint.base.model.cluster import ChainRecord
 from syncpoint.base.model.lanes import ends_of, in_lane
 from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.broker.publish.keep.backlog import backlog, first_stored, unacknowledged
+from syncpoint.broker.publish.keep.backlog import backlog, unacknowledged
 from syncpoint.broker.publish.keep.seek_preview import seek_change
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.log.storage.store import Store
@@ -52,7 +53,7 @@ async def _described(
     answer = internal.DescribedChain(chain=number)
     ledger = forwarder.ledgers.get(record.incarnation) if record is not None else None
     for source in forwarder.sources.of_topic(topic):
-        first = first_stored(forwarder, source)
+        first, _ = stored_run(forwarder.store, source)
         shown = answer.sources.add(source=source.number, first_offset=first, next_offset=source.end)
         if ledger is not None:
             _acknowledged(shown, source, ledger, ranges_max)

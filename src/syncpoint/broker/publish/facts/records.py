@@ -42,6 +42,7 @@ class ExtensionNumber(IntEnum):
     USES = 4
     ENDED_SOURCES = 5
     EXPIRY = 7
+    SOURCE_ENDS = 8
     MESSAGE_IDS = 40
     JUDGED_BATCHES = 41
     SCHEDULED = 60

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts import records, source_ends
 from syncpoint.broker.publish.facts.ledgers import Ledgers
 from syncpoint.broker.publish.facts.source import SourceTable
 from syncpoint.catalog.metadata.catalog import Catalog
@@ -177,14 +177,19 @@ def _apply_changes(memory: RecoveredState, payload: bytes) -> None:
 
 
 def reconcile_sources(memory: RecoveredState, store: Store) -> None:
-    """Ends of sealed sources, and only those that storage still knows."""
+    """Ends of sealed sources. One of which nothing is stored stays where its end is known, until it is forgotten as one
+    that became empty now: readers are to learn where it ended.
+    """
     sources = memory.sources
+    with of_this_format(lambda: "a fact in the log about where sources end"):
+        ends = source_ends.decode_ends(memory.extensions.pop(source_ends.NUMBER, ()))
     for source in list(sources.by_number.values()):
-        bounds = store.bounds(source.number)
-        if bounds is None:
+        bounds, stated = store.bounds(source.number), ends.get(source.number, 0)
+        if bounds is None and not stated:
             sources.forget(source)
         else:
-            source.end = source.visible = bounds[1]
+            source.end = source.visible = max(stated, 0 if bounds is None else bounds[1])
+            source.stated_end = stated
     found = (number for number in store.sources() if number not in sources.by_number)
     sources.unknown = frozenset(number for number in found if not sources.was_deleted(number))
     if sources.unknown:

@@ -34,6 +34,9 @@ class Source:
     In a cluster, `epoch` is that of the topic's assignment it was opened in, `revision` the catalog's when its chain
     was registered for the topic: subscriptions created up to then begin at its first message. `keyed`: no other chain
     takes keyed messages of lower epochs any more, so this one may take those of its own.
+
+    `stated_end`: its end in the newest checkpoint. As long as that is lower, what came last is kept: nothing else
+    states where the source ends.
     """
 
     number: int
@@ -45,6 +48,7 @@ class Source:
     epoch: int = 0
     revision: int = 0
     keyed: bool = False
+    stated_end: int = 0
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from syncpoint.base.model.lanes import ends_of, in_lane, lane_of
 from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.facts.ledgers import Ledgers
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.facts.time_to_live import NEVER_NS, ExpiryIndex, goes_to_letters, time_to_live_ns
 from syncpoint.broker.recording.record_kinds import EXPIRED
 from syncpoint.broker.recording.recorder import Recorder
@@ -137,7 +138,7 @@ def known_expired(
     runs = own.ended(source.number, first, source.visible, expired.now_ns)
     if expired.live_ns:
         lived_ns = expired.now_ns - expired.live_ns
-        runs.append((first, min(source.visible, store.offset_at(source.number, lived_ns + 1))))
+        runs.append((first, min(source.visible, offset_since(store, source, lived_ns + 1))))
     lanes = list(ledger.lane_numbers)
     return [(in_lane(lane, begin), in_lane(lane, end)) for begin, end in runs if begin < end for lane in lanes]
 

@@ -18,7 +18,7 @@ from syncpoint.base.tracing.tracer import Tracer
 from syncpoint.broker.publish.commit.admission import Admission
 from syncpoint.broker.publish.commit.commit import GroupCommit, Later, Soon
 from syncpoint.broker.publish.commit.traced_commit import TracedCommit
-from syncpoint.broker.publish.facts import records
+from syncpoint.broker.publish.facts import records, source_ends
 from syncpoint.broker.publish.facts.attempts import DeliveryAttempts
 from syncpoint.broker.publish.facts.dedup import RecentBatches
 from syncpoint.broker.publish.facts.judged_batches import JudgedBatches
@@ -105,6 +105,7 @@ class PublishForwarder:
         self.extensions: list[Extension] = [*self._facts]
         self.holding_extensions: list[HoldingExtension] = [self.scheduled]
         self.needs = Needs()
+        self._ends: dict[int, int] = {}  # of sources, as the checkpoint that is being written has them
 
     # -- what is known of messages -----------------------------------------------------------------------------------
 
@@ -283,3 +284,23 @@ class PublishForwarder:
             source = sources.by_number.get(number)
             if source is not None:
                 yield records.encode_source(source)
+        for payload in source_ends.parts(self._draw_ends()):
+            yield records.encode_extension(source_ends.NUMBER, payload)
+
+    def _draw_ends(self) -> Iterator[tuple[int, int]]:
+        self._ends = {}
+        for number in list(self.sources.by_number):
+            source = self.sources.by_number.get(number)
+            if source is not None:
+                end = self._ends[number] = self.commit.appended_end(source)
+                yield number, end
+
+    def ends_written(self) -> None:
+        """All of the checkpoint is in the log for which `facts` were drawn last; storage deletes nothing before it is
+        synced.
+        """
+        ends, self._ends = self._ends, {}
+        for number, end in ends.items():
+            source = self.sources.by_number.get(number)
+            if source is not None:
+                source.stated_end = end

@@ -12,6 +12,7 @@ from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import NotFound
 from syncpoint.base.model.lanes import in_lane
 from syncpoint.broker.publish.facts.ledger import Ledger, SnapshotState, copy_lanes
+from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.entity_options import lanes_of
 from syncpoint.catalog.metadata.records import Subscription
@@ -46,13 +47,13 @@ def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
         fresh = held.copy() if held is not None else AckSet()
         revive = source.end
         if own_cut is not None:
-            revive = max(forwarder.store.offset_at(number, own_cut), ledger.start.get(number, 0))
+            revive = max(offset_since(forwarder.store, source, own_cut), ledger.start.get(number, 0))
         if topic_cut is not None:
-            revive = min(revive, forwarder.store.offset_at(number, topic_cut))
+            revive = min(revive, offset_since(forwarder.store, source, topic_cut))
         if not source.sealed and time_ns > forwarder.commit.newest_ns:
             boundary = source.end  # also what is on its way to the disks, which storage does not count yet
         else:
-            boundary = min(forwarder.store.offset_at(number, time_ns), source.end)
+            boundary = offset_since(forwarder.store, source, time_ns)
         for lane in ledger.lane_numbers:  # what lies outside of their bounds is acknowledged again when it is taken
             if revive < source.end:
                 fresh.remove(in_lane(lane, revive), in_lane(lane, source.end))

@@ -12,7 +12,7 @@ from syncpoint.base.kernel.frames import count
 from syncpoint.base.model.delivery import Batch
 from syncpoint.base.model.lanes import in_lane
 from syncpoint.base.runtime.tasks import complete
-from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.intake.deliverable import expired_at, pass_over_expired
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import Subscription
@@ -26,12 +26,6 @@ class Backlog(NamedTuple):
     mean_bytes: float = 0.0
 
 
-def first_stored(forwarder: PublishForwarder, source: Source) -> int:
-    """The first offset of a source that is stored; where nothing is, the next one."""
-    bounds = forwarder.store.bounds(source.number)
-    return bounds[0] if bounds is not None else source.end
-
-
 def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
     """How many stored messages the subscription has not acknowledged; of rules' copies, each counts."""
     ledger = forwarder.ledgers.get(record.incarnation)
@@ -42,9 +36,9 @@ def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
         pass_over_expired(
             forwarder.ledgers, ledger, source, expired, forwarder.expiry, forwarder.store, forwarder.commit.recorder
         )
-        first, held = first_stored(forwarder, source), ledger.known(source.number)
-        for lane in ledger.lane_numbers if first < source.visible else ():
-            begin, end = in_lane(lane, first), in_lane(lane, source.visible)
+        (first, last), held = stored_run(forwarder.store, source), ledger.known(source.number)
+        for lane in ledger.lane_numbers if first < last else ():
+            begin, end = in_lane(lane, first), in_lane(lane, last)
             messages += end - begin - (held.count(begin, end) if held is not None else 0)
     return messages
 

@@ -18,11 +18,13 @@ from syncpoint.base.runtime.tasks import complete
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.ledger import Ledger, SnapshotState
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.intake.deliverable import expired_at, pass_over_expired
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.entity_options import stopped_lanes
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.log.storage.record import EntryKind
+from syncpoint.log.storage.store import Store
 
 _NS = 1_000_000_000
 _EVERYTHING = 0
@@ -78,19 +80,19 @@ class _SourceNeeds:
         self._waits: list[tuple[int, Ledger]] = []  # what is not acknowledged from here on is kept
         self._snapshots: list[SnapshotState] = []
         if topic is not None and topic.retention_s:
-            self._keep_since(forwarder, now_ns - topic.retention_s * _NS)
+            self._keep_since(store, source, now_ns - topic.retention_s * _NS)
         for one in catalog.subscriptions_of(record.topic_incarnation):
             if one.detached:
                 continue
             ledger = forwarder.ledgers.get(one.incarnation)
             if ledger is None or one.retain_acked:
-                self._keep_since(forwarder, now_ns - one.retention_s * _NS)
+                self._keep_since(store, source, now_ns - one.retention_s * _NS)
             if ledger is not None:
                 expired = expired_at(catalog, ledger, now_ns)
                 pass_over_expired(
                     forwarder.ledgers, ledger, source, expired, forwarder.expiry, store, forwarder.commit.recorder
                 )
-                waits = store.offset_at(number, expired.retained_ns) if expired.retained_ns > 0 else _EVERYTHING
+                waits = offset_since(store, source, expired.retained_ns) if expired.retained_ns > 0 else _EVERYTHING
                 self._waits.append((max(waits, ledger.begin_of(number)), ledger))
         for made in catalog.snapshots_of(record.topic_incarnation):
             state = forwarder.snapshots.get(made.incarnation)
@@ -114,5 +116,5 @@ class _SourceNeeds:
                 return True
         return any(not state.covers(number, begin, end) for state in self._snapshots)
 
-    def _keep_since(self, forwarder: PublishForwarder, time_ns: int) -> None:
-        self._retained = min(self._retained, forwarder.store.offset_at(self.number, time_ns))
+    def _keep_since(self, store: Store, source: Source, time_ns: int) -> None:
+        self._retained = min(self._retained, offset_since(store, source, time_ns))

@@ -4,8 +4,9 @@ Place: the end of a message's life. A message is needed while a subscription has
 its retention of it, unless the message has outlived its time to live and is dropped then; while a subscription or the
 topic keeps acknowledged messages for a seek, or while a snapshot holds it unacknowledged. Nothing else keeps a message:
 a topic without subscriptions keeps none unless it has a retention of its own. What a restore of older metadata has made
-unknown (`metadata.restored_topics`) is kept until an operator has decided. `at_risk` asks message by message
-(`needed_runs`): what nobody needs any more is no loss.
+unknown (`metadata.restored_topics`) is kept until an operator has decided, and what came last in a source until a
+checkpoint states where the source ends (`source_ends`). `at_risk` asks message by message (`needed_runs`): what nobody
+needs any more is no loss.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,15 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     found = forwarder.sources.by_number.get(source)
     if found is None:  # a source we know nothing of: unknown is never absent
         return not forwarder.sources.was_deleted(source)
+    end = first_offset + count
+    if end == found.end > found.stated_end:
+        return True  # nothing else states yet where the source ends
+    return _is_wanted(forwarder, found, first_offset, end, time_ns)
+
+
+def _is_wanted(forwarder: PublishForwarder, found: Source, first_offset: int, end: int, time_ns: int) -> bool:
+    """Whether somebody may still want any message of an entry of a source."""
+    source = found.number
     catalog, now_ns = forwarder.catalog, forwarder.clock.sure_ns()  # one wrong clock must not delete
     age_ns = now_ns - time_ns
     topic = catalog.topic_by_incarnation(found.topic)
@@ -38,7 +48,6 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     # One without a retention keeps nothing by age, not even what is younger than the clock, which may be far behind.
     if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
         return True
-    end = first_offset + count
     own_ns = forwarder.expiry.latest_ns(source, first_offset, end) if source in forwarder.expiry.runs else NEVER_NS
     for record in catalog.subscriptions_of(found.topic):
         if record.detached:
@@ -69,12 +78,12 @@ def needed_runs(forwarder: PublishForwarder, source: int, first_offset: int, cou
     """The runs of `[first_offset, first_offset + count)`, published at `time_ns`, that somebody may still want: to
     receive, to seek to, or for what a room above keeps. Of a source that nobody knows: all.
     """
-    if not is_needed(forwarder, source, first_offset, count, time_ns):
-        return []
     end = first_offset + count
     found = forwarder.sources.by_number.get(source)
     if found is None:
-        return [(first_offset, end)]
+        return [] if forwarder.sources.was_deleted(source) else [(first_offset, end)]
+    if not _is_wanted(forwarder, found, first_offset, end, time_ns):
+        return []
     catalog, now_ns = forwarder.catalog, forwarder.clock.sure_ns()
     topic, age_ns = catalog.topic_by_incarnation(found.topic), now_ns - time_ns
     whole = (

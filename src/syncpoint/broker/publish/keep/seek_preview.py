@@ -12,10 +12,10 @@ from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.model.lanes import in_lane
 from syncpoint.broker.publish.facts.ledger import Ledger
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.intake.deliverable import expired_at, known_expired, pass_over_expired
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.intake.seek import acks_at_snapshot, acks_at_time
-from syncpoint.broker.publish.keep.backlog import first_stored
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.wire.protobuf.messages import internal
 
@@ -42,8 +42,8 @@ def _count(forwarder: PublishForwarder, asked: internal.ForeseenSeek, answer: in
     after = _ledger_after(forwarder, record, ledger, asked)
     expired = expired_at(forwarder.catalog, ledger, forwarder.clock.sure_ns())
     for source in forwarder.sources.of_topic(record.topic_incarnation):
-        number, first = source.number, first_stored(forwarder, source)
-        if first >= source.visible:
+        number, (first, last) = source.number, stored_run(forwarder.store, source)
+        if first >= last:
             continue
         pass_over_expired(
             forwarder.ledgers, ledger, source, expired, forwarder.expiry, forwarder.store, forwarder.commit.recorder
@@ -55,7 +55,7 @@ def _count(forwarder: PublishForwarder, asked: internal.ForeseenSeek, answer: in
         either = now.copy()
         either.union(then)
         for lane in ledger.lane_numbers:
-            begin, end = in_lane(lane, first), in_lane(lane, source.visible)
+            begin, end = in_lane(lane, first), in_lane(lane, last)
             acknowledged, both = now.count(begin, end), either.count(begin, end)
             answer.unacknowledged += end - begin - acknowledged
             answer.returning += both - then.count(begin, end)

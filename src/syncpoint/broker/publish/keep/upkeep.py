@@ -81,6 +81,7 @@ class LogUpkeep:
 
     def _checkpoint_ended(self, now: float) -> None:
         self._not_before = now
+        self.publish.ends_written()
         self.overdue, self._quick_steps = False, QUICK_STEPS
         self._checkpointed, self._checkpointed_at, self.checkpoint = self.store.appended, now, None
         self._checkpointed_bytes = self.store.appended_bytes

@@ -61,7 +61,8 @@ def cancel(harness: ForwarderHarness, message_id: str) -> None:
 
 
 def kept_waiting(harness: ForwarderHarness) -> int:
-    """Entries of the waiting source that may not be deleted."""
+    """Entries of the waiting source that may not be deleted, once a checkpoint states where it ends."""
+    harness.checkpoint()
     sources = {one.number for one in harness.publish.sources.of_topic(WAITING_TOPIC)}
     found = [e for e in harness.store.entries if e.kind == EntryKind.MESSAGES and e.source in sources]
     return sum(is_needed(harness.publish, e.source, e.first_offset, e.count, e.time_ns) for e in found)

@@ -55,7 +55,8 @@ def pass_time(harness: ForwarderHarness, seconds: float) -> None:
 
 
 def needed(harness: ForwarderHarness) -> list[bool]:
-    """Whether each stored entry of messages must be kept."""
+    """Whether each stored entry of messages must be kept, once a checkpoint states where its source ends."""
+    harness.checkpoint()
     found = [entry for entry in harness.store.entries if entry.kind == EntryKind.MESSAGES]
     return [is_needed(harness.publish, one.source, one.first_offset, one.count, one.time_ns) for one in found]
 

@@ -210,6 +210,7 @@ def test_a_checkpoint_holds_everything_but_the_messages() -> None:
 
 
 def needed(harness: ForwarderHarness, age_s: float = 0.0) -> bool:
+    harness.checkpoint()  # it states where the source ends
     (source,) = harness.publish.sources.of_topic(1)
     return is_needed(harness.publish, source.number, 0, 1, harness.clock.time_ns() - int(age_s * 1e9))
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from syncpoint.base.kernel.acks import AckSet
 from syncpoint.base.model.lanes import in_lane
+from syncpoint.broker.publish.facts.source_ends import stored_run
 from syncpoint.broker.publish.intake.follow import Follower
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.keep import seek_preview
-from syncpoint.broker.publish.keep.backlog import first_stored
 from syncpoint.broker.publish.keep.seek_preview import seek_change
 from syncpoint.catalog.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Subscription
 from syncpoint.testing.simulation.scaled import patched
@@ -38,7 +38,7 @@ def waiting(forwarder: PublishForwarder, record: Subscription) -> set[tuple[int,
     found = set()
     for source in forwarder.sources.of_topic(record.topic_incarnation):
         acks = ledger.known(source.number) or AckSet()
-        for offset in range(first_stored(forwarder, source), source.visible):
+        for offset in range(*stored_run(forwarder.store, source)):
             places = [in_lane(lane, offset) for lane in ledger.lane_numbers]
             found |= {(source.number, place) for place in places if not acks.contains(place)}
     return found
