@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from syncpoint.broker.subscribe.delivery import Delivery
 from syncpoint.broker.subscribe.fetch import FetchCursor
 from syncpoint.broker.subscribe.lease import LeaseManager
 from syncpoint.broker.subscribe.lease_batches import BatchLeasing
+from syncpoint.broker.subscribe.step_guard import EVERYTHING
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
@@ -201,3 +203,92 @@ def test_nothing_that_must_not_be_with_two_is_lent_before_it_is_begun_anew(optio
 
 def fails() -> None:
     raise MemoryError
+
+
+@in_simulated_time
+async def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
+    _, client, _ = await SubscribeHarness.leasing(deadline_s=2)
+
+    def fails(*_: object) -> None:
+        raise AssertionError("a bug")
+
+    gatherer, subscribe = client.forwarder.gatherer, client.forwarder.subscribe
+    gatherer._refused.append((SUB_NUMBER, fails))
+    gatherer._ask_again = fails  # type: ignore[method-assign]
+    subscribe.deliveries[-1] = object()  # type: ignore[assignment]
+    await asyncio.sleep(10)
+    assert all(peer.up for peer in gatherer.peers.values())
+    assert client.data.count("m") > 1, "its deadline is checked all the same"
+    assert -1 not in subscribe.deliveries
+    assert gatherer.guard.failures > 3
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+@in_simulated_time
+async def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(*, exactly_once: bool) -> None:
+    harness, client, _ = await SubscribeHarness.leasing(deadline_s=2, exactly_once=exactly_once)
+    subscribe = client.forwarder.subscribe
+    leases = subscribe.delivery(harness.record).leases
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    leases.came_back = fails  # type: ignore[method-assign]
+    await asyncio.sleep(10)
+    assert (subscribe.guard.failures, client.data.count("m") > 1) == (1, True)
+
+
+@in_simulated_time
+async def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
+    harness, client, _ = await SubscribeHarness.leasing()
+    subscribe = client.forwarder.subscribe
+    delivery = subscribe.delivery(harness.record)
+    begun: list[float] = []
+
+    def fails(now: float) -> None:
+        raise AssertionError("a bug")
+
+    delivery.review = fails  # type: ignore[method-assign]
+    delivery.begin_anew = lambda: begun.append(harness.clock.monotonic())  # type: ignore[method-assign]
+    await asyncio.sleep(40)
+    waits = [later - earlier for earlier, later in pairwise(begun)]
+    assert 1 < len(begun) <= 7
+    assert waits == sorted(waits)
+
+
+@pytest.mark.parametrize("about", [EVERYTHING, SUB_NUMBER])
+@in_simulated_time
+async def test_however_long_steps_failed_delivery_goes_on_soon_after_the_last_one(*, about: int) -> None:
+    harness, client, _ = await SubscribeHarness.leasing(exactly_once=True)
+    guard = client.forwarder.subscribe.guard
+
+    def fails() -> None:
+        raise MemoryError
+
+    for _ in range(35):
+        guard.run(fails, about)
+        await asyncio.sleep(1)
+    client.data.clear()
+    await harness.publish("n")
+    await asyncio.sleep(12)
+    assert "n" in client.data
+
+
+@in_simulated_time
+async def test_what_is_begun_anew_with_all_the_others_is_not_begun_anew_again_for_a_step_before() -> None:
+    harness, client, _ = await SubscribeHarness.leasing()
+    subscribe = client.forwarder.subscribe
+    begun: list[float] = []
+    subscribe.delivery(harness.record).begin_anew = lambda: begun.append(0)  # type: ignore[method-assign]
+
+    def fails() -> None:
+        raise MemoryError
+
+    subscribe.guard.run(fails, SUB_NUMBER)
+    await asyncio.sleep(0.5)
+    assert len(begun) == 1
+    subscribe.guard.run(fails, SUB_NUMBER)
+    subscribe.guard.run(fails)
+    await asyncio.sleep(20)
+    assert len(begun) == 2
+    assert not subscribe.guard.doubted
