@@ -19,7 +19,7 @@ from pyspark_pubsub.errors import DEADLINE_EXCEEDED, UNAVAILABLE, CallError
 Buffer = bytes | bytearray | memoryview
 INBOX = 64 * 1024
 BEHIND = 4096
-"""Bytes read along behind what was asked for: the next frame's head, mostly."""
+"""Bytes read beyond what was asked for: the next frame's head, mostly."""
 
 
 class BufferedSocket:
@@ -74,7 +74,7 @@ class BufferedSocket:
         return found
 
     def skip(self, count: int) -> None:
-        """Pass over so many bytes."""
+        """Skip this many bytes."""
         while count:
             count -= len(self.need(min(count, INBOX)))
 

@@ -1,4 +1,4 @@
-"""What an epoch was planned to read, as the checkpoint's log of offsets says it.
+"""What an epoch was planned to read, from the checkpoint's log of offsets.
 
 Place: on the driver, when a sink with `link` commits; Spark has written the file before the epoch's first task began.
 Promise: the file of one epoch alone is read, from any file system that Arrow knows by the location's scheme.

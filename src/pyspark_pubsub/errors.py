@@ -43,13 +43,13 @@ ADVICE = {
     UNIMPLEMENTED: "The server does not offer data pipelines: check that `endpoint` is a Syncpoint server of this"
     " release.",
     UNAVAILABLE: "Check that the server runs at `endpoint` and is reachable from the driver and every executor;"
-    " `patienceSeconds` says how long to go on trying.",
-    DEADLINE_EXCEEDED: "The server is slow or gone; `callSeconds` says how long one call may take.",
+    " `patienceSeconds` sets how long to keep trying.",
+    DEADLINE_EXCEEDED: "The server is slow or gone; `callSeconds` sets how long one call may take.",
     ABORTED: "A later run of this query has taken over, and this one must end: only one run of a checkpoint may write.",
     RESOURCE_EXHAUSTED: "A limit of the server was met; smaller batches (fetchBytes, maxBytesPerTrigger) may help.",
     FAILED_PRECONDITION: "See the text for what stands against it.",
     OUT_OF_RANGE: "See the text for the offsets.",
-    DATA_LOSS: "The server found damaged data; its own log says where.",
+    DATA_LOSS: "The server found damaged data; its own log shows where.",
 }
 
 
@@ -70,7 +70,7 @@ class FlowRefused(RuntimeError):
 
 
 class CallError(RuntimeError):
-    """A call failed. `code`: of gRPC; `text`: what the server said; `details`: serialised `google.protobuf.Any`s.
+    """A call failed. `code`: of gRPC; `text`: the server's message; `details`: serialised `google.protobuf.Any`s.
 
     `unsent`: the server has certainly not begun to work on the call.
     """

@@ -1,8 +1,8 @@
 """Points at which tests of faults hold a process, to kill it just there. Without the variable this costs nothing.
 
-SYNCPOINT_PAUSES names a folder. Whoever comes to a point of `POINTS` while the folder has a file of its name makes
-POINT.reached, with its process id, and goes on when the file is gone; POINT.reached is gone then, too. The variable is
-read once for each process.
+SYNCPOINT_PAUSES names a folder. A process that comes to a point of `POINTS` while the folder has a file of its name
+makes POINT.reached, with its process id, and goes on when the file is gone; POINT.reached is gone then, too. The
+variable is read once for each process.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 POINTS = ("staging", "staged", "commit", "between", "committed")
-"""In a task: behind the first frame, behind all. On the driver: before and behind the commit at the server; where
-several flows are committed, behind the first of them."""
+"""In a task: after the first frame, after all. On the driver: before and after the commit at the server; where
+several flows are committed, after the first of them."""
 
 _FOLDER = os.environ.get("SYNCPOINT_PAUSES", "")
 

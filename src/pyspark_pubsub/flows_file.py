@@ -1,4 +1,4 @@
-"""The flows that share one streaming query: a file that says which, and what the query says about them beside it.
+"""The flows that share one streaming query: a file that lists them, and beside it what the query reports about them.
 
 Place: written by who runs the query (federation's job), read by `flows_source` and `flows_sink`, on the driver's
 machine.

@@ -32,10 +32,10 @@ from pyspark_pubsub.slices import Slice, SliceGroup
 from pyspark_pubsub.source import rows_of, slices
 from syncpoint.wire.protobuf import methods
 
-PAUSE_LOOKS = 30  # a look that found nothing is followed by a pause of so many times its length
+PAUSE_LOOKS = 30  # the pause after a look without news, in lengths of the look
 IDLE_S, IDLE_LOOKS = 30.0, 100  # and of so many, once nothing was found for so long
 PAUSE_MAX_S = 1.0
-TOUCH_S = 600.0  # how often a flow without anything to read says that its cursor is used
+TOUCH_S = 600.0  # how often a flow without anything to read refreshes its cursor
 GROUP_ROWS, GROUP_SLICES = 2000, 16  # pieces that are smaller share a task
 
 log = logging.getLogger("pyspark_pubsub")
@@ -107,7 +107,7 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plans_to_json(planned)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: how many flows there are, and how much waits behind the batch planned last."""
+        """For the query's progress: how many flows there are, and how much waits after the batch planned last."""
         return {"flows": len(self._standings), "messagesBehind": self._behind}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -173,7 +173,7 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def _waiting(self, topic: str) -> dict[tuple[str, str], int] | None:
-        """How much waits behind each cursor of the project; None: that may not be asked of a whole project."""
+        """How much waits after each cursor of the project; None: that may not be asked of a whole project."""
         request = pb.ListCursorsRequest(project="/".join(topic.split("/")[:2]))
         try:
             answer = BlockingChannel(self._options.access).call(methods.LOG_READER.ListCursors, request)
@@ -214,7 +214,7 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._options["failOnDataLoss"]:
             raise DataLossError(losses(topic, lost))
-        log.warning("%s Going on behind them.", losses(topic, lost))
+        log.warning("%s Continuing after them.", losses(topic, lost))
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ def _mean(listing: Listing) -> int:
 
 
 def _until(listing: Listing, until: str) -> Listing:
-    """The listing without what lies behind the end of the flow, if it has one."""
+    """The listing without what follows the end of the flow, if it has one."""
     if not until:
         return listing
     ends = {int(source): int(end) for source, end in json.loads(until).items()}

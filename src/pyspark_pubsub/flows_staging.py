@@ -31,7 +31,7 @@ class _Stage:
         self.error = ""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Stage more rows; nothing behind an error."""
+        """Stage more rows, none after an error."""
         if self.error:
             return
         try:

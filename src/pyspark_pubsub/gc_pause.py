@@ -1,6 +1,6 @@
-"""A setting of Spark's Python workers: less work behind every task.
+"""A setting of Spark's Python workers: less work after every task.
 
-Spark's workers serve one task after the other and collect garbage behind each of them. That looks at every object of
+Spark's workers serve one task after the other and collect garbage after each of them. That looks at every object of
 every module that was imported, 20 to 30 ms of CPU, several times per micro-batch: more than a small batch costs
 otherwise. What is there when the first task has done its work stays anyhow, so it is taken out of all collections.
 """

@@ -34,7 +34,7 @@ from pyspark_pubsub.errors import (
 )
 
 Allocate = Callable[[int], memoryview]
-"""Gives a writable buffer of so many bytes for one message."""
+"""Gives a writable buffer of the given size for one message."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -43,7 +43,7 @@ WINDOW = (1 << 31) - 1
 WINDOW_DEFAULT = 65_535
 FRAME_MAX = (1 << 24) - 1
 REFILL = 1 << 28
-"""Windows are opened again after so many bytes."""
+"""Windows are reopened after this many bytes."""
 MESSAGE_MAX = 1 << 30
 BLOCK_MAX = 1 << 20
 
@@ -250,7 +250,7 @@ class BlockingConnection:
         return b"".join(pieces)
 
     def _next_frame(self, *, keep: bool = False) -> None:
-        """Read one frame and do what it says. DATA of the running call is left to be read when `keep`."""
+        """Read one frame and act on it. DATA of the running call is left to be read when `keep`."""
         if self._rest:
             raise self._broken("an answer came before the request was sent")
         high, low, kind, flags, sid = _HEAD.unpack(self.pipe.need(9))

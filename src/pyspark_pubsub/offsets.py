@@ -20,7 +20,7 @@ VERSION = 1
 MEAN_BYTES = 1024
 """Assumed of a message when the server does not say."""
 PARTITION_BYTES = 128 << 20
-"""Ranges are split into pieces of about this size when no option says otherwise."""
+"""Ranges are split into pieces of about this size unless an option sets another."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class SourceRange:
-    """Offsets [begin, end) of one source; `end` None: whatever came behind."""
+    """Offsets [begin, end) of one source; `end` None: all that followed."""
 
     source: int
     begin: int
@@ -320,7 +320,7 @@ def _shares(ready: Sequence[SourceOffsets], done: Mapping[int, int], rows: int, 
 
 
 class _Blocked:
-    """What may not be read yet: behind a source that is not read to its end, later ones of its chain and of epochs."""
+    """What may not be read yet: after a source that is not read to its end, later ones of its chain and of epochs."""
 
     def __init__(self) -> None:
         self._chains: set[tuple[int, int]] = set()

@@ -71,7 +71,7 @@ OPTIONS = (
     Option("cursorRetentionBytes", "bytes", READ, "how much each chain keeps for the cursor; 0: no limit", 0),
     Option("cursorExpiration", "seconds", READ, "an unused cursor is deleted after; 0: the server's default", 0.0),
     Option("exclusiveTime", "seconds", READ, "how long a silent stream keeps a subscription to itself", 60.0, least=5),
-    Option("failOnDataLoss", "flag", BOTH, "fail when messages are gone before they were read; false: go on behind"
+    Option("failOnDataLoss", "flag", BOTH, "fail when messages are gone before they were read; false: continue after"
            " them (a sink with `link`: record the gap)", True),
     Option("fetchBytes", "bytes", READ, "bytes of one frame from the server", 4 * MIB, ("kafka.fetch.max.bytes",),
            least=1024, most=16 * MIB),

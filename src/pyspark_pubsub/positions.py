@@ -33,8 +33,8 @@ class Position:
 
 
 def parse_position(options: Options, name: str) -> Position:
-    """What the option `startingPosition` or `endingPosition` says. Raises OptionError, also for a start in the future,
-    since offsets of what is not published yet are unknown, and messages before that time would be read.
+    """The value of the option `startingPosition` or `endingPosition`. Raises OptionError, also for a start in the
+    future, since offsets of what is not published yet are unknown, and messages before that time would be read.
     """
     spelled = options.spelled(name) or name
     found = _position(options, options[name], spelled)

@@ -3,7 +3,7 @@
 Place: in Spark's Python workers, between the server's frames and Spark's reader of Arrow.
 Promise: a message's bytes are copied once, from the socket into the buffer that becomes the batch (its data once more
 to be looked into, where that is asked for). A broken connection
-is taken up again behind the last whole frame, within patience; nothing is read twice.
+is resumed after the last whole frame, within patience; nothing is read twice.
 Leaves to `rpc`: connections. To Spark: the batches.
 """
 
@@ -157,7 +157,7 @@ def _behind_gap(part: Slice, channel: BlockingChannel, at: int, error: CallError
     where = f"Source {part.source} of {part.topic} cannot be read from offset {at} to {part.end}: {error.text}"
     if part.fail_on_data_loss:
         raise DataLossError(
-            f"{where} Set failOnDataLoss=false to go on behind the gap, or keep messages longer: by the topic's"
+            f"{where} Set failOnDataLoss=false to continue after the gap, or keep messages longer: by the topic's"
             " retention, or by naming this reader with the option cursor."
         ) from error
     following = next_stored(details_of(error))
@@ -181,7 +181,7 @@ class _Buffers:
         self.last: pa.Buffer | None = None
 
     def allocate(self, size: int) -> memoryview:
-        """A view into a new buffer such that the batch behind tag and length begins at a multiple of `ALIGN`."""
+        """A view into a new buffer such that the batch after tag and length begins at a multiple of `ALIGN`."""
         lead = ALIGN - 1 - _varint_bytes(size)
         self.last = pa.allocate_buffer(lead + size)
         return memoryview(self.last).cast("B")[lead:]

@@ -4,7 +4,7 @@ Place: between planning, tasks and `http2`.
 Promise: UNAVAILABLE is tried again, with growing pauses, for at most `patience_seconds`, and only where a second try
 does no harm. Connections are kept per process and never cross a fork. A secret is read when a connection is made and
 is in no text.
-Leaves to `reading`: going on behind what was read when a stream of frames breaks.
+Leaves to `reading`: continuing after what was read when a stream of frames breaks.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the sources ended when last seen, and how many messages lie behind the batch
+        """For the query's progress: where the sources ended when last seen, and how many messages follow the batch
         planned then. Spark takes no metrics from sources in Python, but it shows this.
         """
         if self._seen is None or self._planned_to is None:
@@ -264,11 +264,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report_lost(self, topic: str, lost: list[SourceRange]) -> None:
         if lost and self._options["failOnDataLoss"]:
             raise DataLossError(
-                f"{losses(topic, lost)} Set failOnDataLoss=false to go on behind them; to keep messages until they are"
+                f"{losses(topic, lost)} Set failOnDataLoss=false to skip them; to keep messages until they are"
                 " read, give the topic a retention, or name this reader with the option cursor."
             )
         if lost:
-            log.warning("%s Going on behind them.", losses(topic, lost))
+            log.warning("%s Continuing after them.", losses(topic, lost))
 
     def _planned(self, before: Offsets, listing: Listing, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadAllAvailable):

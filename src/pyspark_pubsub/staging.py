@@ -202,7 +202,7 @@ def divided(target: SinkTarget, batch: pa.RecordBatch) -> Iterator[tuple[str, in
 
 
 def _with_targets(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    """The batch with one column `topic` that says where each row goes: its own `target_topic`, if it has one."""
+    """The batch with one column `topic`, the target of each row: its own `target_topic`, if it has one."""
     import pyarrow.compute as pc  # as below
 
     own = batch.column("target_topic").cast(pa.string())

@@ -115,7 +115,7 @@ def test_a_process_without_a_valid_certificate_is_refused(secured):
         path.write_text(yaml.safe_dump(content | {"tls": strange}))
         assert "stranger has no valid certificate for this cluster" in refusal(secured, "stranger")
         path.write_text(yaml.safe_dump({key: value for key, value in content.items() if key != "tls"}))
-        assert "speak TLS inside the cluster, stranger is to speak plain TCP" in refusal(secured, "stranger")
+        assert "use TLS inside the cluster, but stranger uses plain TCP" in refusal(secured, "stranger")
         path.write_text(yaml.safe_dump(content))
         secured.authority.issue("stranger")
         secured.local.start("stranger")

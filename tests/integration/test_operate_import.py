@@ -114,7 +114,7 @@ def test_a_folder_becomes_a_cluster(tmp_path: Path) -> None:
         api, sent, acked = fill(official.Api(node.endpoint), lambda: restarted(node))
         api.close()
         write_epochs(node.endpoint)
-        assert "stop it first" in command("cluster", "import", "--dir", str(tmp_path / "c"), str(data), code=1)
+        assert "Stop it first" in command("cluster", "import", "--dir", str(tmp_path / "c"), str(data), code=1)
     finally:
         node.close()
     numbers = ["--clusters", "3", "--disks", "1", "--forwarders", "2", "--routers", "1", "--proxies", "1"]

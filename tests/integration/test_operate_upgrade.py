@@ -91,9 +91,7 @@ def test_every_process_is_upgraded_under_load_and_the_format_finalized(tmp_path:
         eventually(lambda: "versions are mixed" not in command("cluster", "status", *folder, code=None), within=10)
         assert "writes format 2" in command("cluster", "finalize", *folder, program=newer)
         local.program = this
-        with pytest.raises(
-            Unavailable, match="which reads format 1; the cluster writes format 2, finalized by version"
-        ):
+        with pytest.raises(Unavailable, match="reads format 1, but the cluster writes format 2, finalized by version"):
             kit.restart("router-1")
         local.program = newer
         local.start("router-1")

@@ -142,7 +142,7 @@ def test_a_server_that_is_started_again_waits_for_the_workers_of_one_that_was_ki
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(node.start)
         try:
-            eventually(lambda: "they are waited for" in node.logs() or started.done())
+            eventually(lambda: "waiting for workers of the previous server" in node.logs() or started.done())
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

@@ -102,14 +102,14 @@ class CertificateFiles:
             for context in list(self._contexts):
                 context.load_cert_chain(self._certificate, self._key)
         except (ssl.SSLError, OSError, InvalidArgument) as error:
-            log.error("%s are not taken over: %s", self._names(), reason_of(error))
+            log.error("cannot load the new %s: %s", self._names(), reason_of(error))
             return False
         trusted = frozenset(trial.get_ca_certs(binary_form=True))
         for following, fresh in made:
             following.follow(fresh)
         self._removed, self._trusted = self._removed or not self._trusted <= trusted, trusted
         self._seen = marks
-        log.info("%s were taken over", self._names())
+        log.info("loaded the new %s", self._names())
         return True
 
     async def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""What a process has for those who call it from outside: the parts behind its port for clients, and the port.
+"""The client-facing side of a process: its port for clients and the services on it.
 
 Place: one in every process that clients call, be it a node, a worker or a proxy of a cluster. What differs between
 these is handed in as a `Backend`: who publishes, who lends messages, and who is asked about the rest.

@@ -70,7 +70,7 @@ class Consumption:
         self.tokens = None if self.keys is None else OidcTokens(self.keys, push.issuer, process.clock, subject)
         self._keeping: Periodic | None = None
         if self.keys is not None:
-            pauses, failed = partial(_keys_pause_s, self.keys), "the keys that sign pushes cannot be published now"
+            pauses, failed = partial(_keys_pause_s, self.keys), "cannot publish the keys that sign pushes"
             self._keeping = Periodic(self.keys.upkeep, pauses, (SyncpointError,), failed, at_start=True)
         self.buckets = Buckets(dict(export.places), export.blocking, lambda: process.clock.time_ns() / 1e9)
         self.pushes = PushDriver(process, sender, push.vetting, tokens=self.tokens)

@@ -26,7 +26,7 @@ class FolderLocks:
             holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(fd)
             raise FailedPrecondition(
-                f"another server (process {holder}) uses {folder}: stop it first, or choose another folder"
+                f"{folder} is in use by another server (process {holder}). Stop it first, or choose another folder."
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

@@ -31,7 +31,7 @@ def open_metadata(path: Path, clock: Clock, random: Random) -> SqliteStore:
     problem = damage(path)
     if problem is not None:
         aside = path.with_name(path.name + ".damaged")
-        log.warning("%s is damaged (%s): kept as %s, made anew from the log", path, problem, aside.name)
+        log.warning("%s is damaged (%s); it is kept as %s and rebuilt from the log", path, problem, aside.name)
         for end in _FILES:
             Path(f"{aside}{end}").unlink(missing_ok=True)
             if Path(f"{path}{end}").exists():
@@ -51,7 +51,7 @@ def damage(path: Path) -> str | None:
             (found,) = connection.execute("pragma quick_check(1)").fetchone()
             tables = connection.execute("select count(*) from sqlite_master where name = 'about'").fetchone()
             if found == "ok" and tables != (0,) and connection.execute("select * from about").fetchone() is None:
-                return "it does not say its format"
+                return "the format is missing"
     except sqlite3.DatabaseError as error:
         return str(error) if error.sqlite_errorcode & 0xFF in _DAMAGED else None
     return None if found == "ok" else str(found)
@@ -65,7 +65,7 @@ def align(mirror: CatalogMirror, memory: RecoveredState) -> None:
     except (StoreError, sqlite3.Error, ValueError, OSError) as error:
         mirror.give_up(error)
         log.error(
-            "metadata.sqlite, a copy of the catalog, is not updated until the next start; the log is: %s",
+            "metadata.sqlite, a copy of the catalog, is not updated until the next start; the log has everything: %s",
             error,
         )
 

@@ -40,7 +40,7 @@ def workers_note(data: Path) -> dict[str, Any]:
         return {}
     except (ValueError, TypeError) as error:
         raise FailedPrecondition(
-            f"{data / WORKERS_NOTE} cannot be read ({error}): give the number by --workers"
+            f"{data / WORKERS_NOTE} cannot be read ({error}). Pass the number of workers with --workers."
         ) from error
 
 
@@ -61,12 +61,12 @@ def noted_workers(data: Path) -> int:
     taken = cluster_note(data)
     if taken is not None:
         raise FailedPrecondition(
-            f"the messages of {data} are those of the cluster in {taken.cluster} since `syncpoint cluster import`; run"
-            " that one, and choose another folder for a new server"
+            f"{data} was imported into the cluster in {taken.cluster} with `syncpoint cluster import`. Start that"
+            " cluster, or choose another folder for a new server."
         )
     try:
         return int(workers_note(data).get("workers", 0))
     except (ValueError, TypeError) as error:
         raise FailedPrecondition(
-            f"{data / WORKERS_NOTE} names no number of workers ({error}): give it by --workers"
+            f"{data / WORKERS_NOTE} has no valid number of workers ({error}). Pass it with --workers."
         ) from error

@@ -32,7 +32,8 @@ class OwnLoad:
         self._late_looks = 0
 
     async def measure(self, seconds: float) -> dict[str, float]:
-        """Sleep so long, and say what was seen in the meantime. Rounded, so that a report is news and not noise.
+        """Sleep for this time, and return what was measured in the meantime. Rounded, so that a report is news and not
+        noise.
 
         `late_looks` rises with each time in which the loop was late: equal reports are not the same report then.
         """

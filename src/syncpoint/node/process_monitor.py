@@ -62,7 +62,7 @@ class ProcessMonitor:
         try:
             await monitor.start()
         except (sqlite3.Error, OSError) as error:
-            reason = f"The monitor cannot use its file {data / FILE}: {error}. It is tried again at the next start."
+            reason = f"The monitor cannot use its file {data / FILE}: {error}. It tries again at the next start."
             log.error("%s", reason)
             self.admin.refusal = Unavailable(reason)
             return None

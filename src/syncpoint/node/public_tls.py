@@ -75,10 +75,10 @@ class PublicTls:
             context = self._made()
             self._trust(context)
         except (ssl.SSLError, OSError) as error:
-            log.error("%s is not taken over: %s", self._client_ca, reason_of(error))
+            log.error("cannot load the new %s: %s", self._client_ca, reason_of(error))
             return False
         self._seen, self.context = mark, context
-        log.info("%s was taken over", self._client_ca)
+        log.info("loaded the new %s", self._client_ca)
         return True
 
     async def _follow(self, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:

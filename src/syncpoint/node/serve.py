@@ -44,25 +44,25 @@ def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoi
 
 
 def ways_out(error: DisksMissing, settings: ServeSettings) -> str:
-    """What can be done where disks are gone that may hold what nobody else has; empty where others are in the way."""
+    """The options when missing disks may hold the only copy of data; empty when there is another cause."""
     if not error.facts.get("missing"):
         return ""
     named = [word for disk in settings.disks for word in ("--disk", str(disk))] or ["--data", str(settings.data)]
     command = shlex.join(["syncpoint", "log", "recover", *named])
     return f"""
-No message was touched. There are two ways out:
-  1. Bring the missing disks back (mount them, or name the folders where they are), and start again: nothing is lost.
-  2. If they are gone for good, see what may be lost with them: messages that were acknowledged, and acknowledgements.
+Nothing was changed. You have two options:
+  1. Bring the missing disks back (mount them, or give the folders where they are) and start again. Nothing is lost.
+  2. If the disks are lost for good, list the persisted messages and acknowledgements that may be lost with them:
        {command}
-     lists them and changes nothing. With --accept-loss at its end they are given up for ever, and the server starts."""
+     This changes nothing. Add --accept-loss to give them up permanently; then the server starts."""
 
 
 def _in_words(error: OSError, settings: ServeSettings) -> str:
-    """What the operating system refused, said with what it was asked for."""
+    """An error of the operating system, with the setting that caused it."""
     if error.errno == errno.EADDRINUSE:
-        return f"port {settings.port} of {settings.host} is taken; choose another one with --port (0: any free one)"
+        return f"port {settings.port} of {settings.host} is in use; choose another one with --port (0: any free port)"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{settings.host} is no address of this machine"
+        return f"{settings.host} is not an address of this machine"
     if error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
     return str(error)

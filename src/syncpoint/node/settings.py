@@ -19,7 +19,7 @@ class ClientSettings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # clients must show a certificate that it signed
     host_names: tuple[str, ...] = ()  # further names for HTTP requests to a server on loopback without `auth`
-    auth: Path | None = None  # the file that says who may come in; None: everybody may do everything
+    auth: Path | None = None  # the file of principals and roles; None: everybody may do everything
     push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine
     push_issuer: str = ""  # what tokens of pushes name as their issuer: our https address; none: nothing is signed
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
@@ -37,7 +37,7 @@ class ServeSettings(ClientSettings):
     data: Path = Path("syncpoint-data")  # identities and the catalog's copy
     disks: tuple[Path, ...] = ()  # 1, 3 or 5 folders; none: one inside `data`
     durability: str = "sync"
-    workers: int = 0  # processes behind the port; 0: one that does everything itself
+    workers: int = 0  # processes that share the port; 0: one that does everything itself
     metrics: str = ""  # HOST:PORT where /metrics is answered to anybody; "": on the port for clients alone
     metrics_export: MetricsExportSettings = field(default_factory=MetricsExportSettings)
     monitor: Path | None = None  # the monitor's file: objectives, and who is notified; None: what is shipped

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 SLOWLY_S = 0.5
 LAST_S = 5.0  # for the last note of an orderly end
 CATCH_UP_S = 0.5  # for what has to be gained before anybody is served
-CATCH_UP_STEPS = 10  # ... or so many steps, where a machine has no time
+CATCH_UP_STEPS = 10  # ... or this many steps on a slow machine
 CATCH_UP_PAUSE_S = 0.002  # between two of them: the disks sync
 
 
@@ -61,7 +61,7 @@ class Upkeep:
                 self.log.catch_up()
                 await asyncio.sleep(CATCH_UP_PAUSE_S)
         except Exception:
-            log.exception("what earlier lives left is not deleted yet; it will be tried again")
+            log.exception("data left by earlier runs is not deleted yet; deletion will be retried")
 
     async def stop(self) -> None:
         """End the periodic work; what a step was doing is finished, and what was used is noted, where the disks answer
@@ -73,5 +73,5 @@ class Upkeep:
                 async with asyncio.timeout(LAST_S):
                     await self.uses.note()
             except (SyncpointError, TimeoutError) as error:
-                log.warning("when subscriptions were used is not stored: %s", error)
+                log.warning("cannot store when subscriptions were last used: %s", error)
         await self.rounds.stop()

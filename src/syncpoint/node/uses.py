@@ -25,7 +25,7 @@ from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.log.storage.record import EntryKind
 
 USES = "subscription-uses"
-"""Of the first `PART` subscriptions; those behind them stand in `subscription-uses:1` and so on."""
+"""Of the first `PART` subscriptions; later ones stand in `subscription-uses:1` and so on."""
 PART = 5_000
 TURN = 1_000
 """Subscriptions in one turn of the loop, a millisecond."""
@@ -87,7 +87,7 @@ class Uses:
             self._log.append_fact(EntryKind.LEDGER, encode_extension(NUMBER, fact))
 
     def facts(self) -> Iterator[bytes]:
-        """Yield the time that was reached, which never decreases, even if the wall clock is behind."""
+        """Yield the time that was reached, which never decreases, even if the wall clock is late."""
         yield b"%d" % max(self._clock.sure_ns(), self._anchor_ns)
 
     def forgotten(self, source: Source) -> None:
@@ -138,7 +138,7 @@ class Uses:
 
 
 async def _in_turns(things: Sequence[_Thing]) -> AsyncIterator[Sequence[_Thing]]:
-    """All of them, so many in a turn of the loop; others have theirs in between."""
+    """All of them, a part in each turn of the loop, so that others have theirs in between."""
     for at in range(0, len(things), TURN):
         if at:
             await asyncio.sleep(0)

@@ -40,7 +40,7 @@ def test_a_second_process_is_refused_and_reported_who_has_the_folder(tmp_path: P
         said, _ = second.communicate(timeout=20)
     assert second.returncode == 3
     assert said.startswith("FAILED_PRECONDITION")
-    assert f"another server (process {os.getpid()}) uses {tmp_path}/deep/data" in said
+    assert f"{tmp_path}/deep/data is in use by another server (process {os.getpid()})" in said
     locks.release()
     with child(tmp_path / "deep" / "data") as second:
         said, _ = second.communicate(timeout=20)

@@ -41,8 +41,8 @@ def test_two_of_three_disks_emptied(tmp_path: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert run(settings) == FAILED
     reported = capsys.readouterr().err
-    assert f"{disks[0]} (empty, or not mounted: it holds no disk.json)" in reported
-    assert f"{disks[1]} (empty, or not mounted: it holds no disk.json)" in reported
+    assert f"{disks[0]} (empty or not mounted: no disk.json)" in reported
+    assert f"{disks[1]} (empty or not mounted: no disk.json)" in reported
     assert f"{disks[2]} (" not in reported
     assert f"syncpoint log recover --disk {disks[0]} --disk {disks[1]} --disk '{disks[2]}'\n" in reported
     assert "--accept-loss" in reported

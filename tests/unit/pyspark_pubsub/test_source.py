@@ -280,7 +280,7 @@ def test_a_stream_fails_loudly_over_a_gap_or_another_topic(running, caplog):
     with caplog.at_level(logging.WARNING):
         after = lenient.latestOffset(end, ReadMaxRows(2))
     assert offsets_read(list(lenient.partitions(end, after))) == [(1, 7), (1, 8)]
-    assert "Going on behind them" in caplog.text
+    assert "Continuing after them" in caplog.text
     running.twin.topics[TOPIC].incarnation = 2
     with pytest.raises(DataLossError, match="deleted and created again"):
         lenient.latestOffset(end, ReadMaxRows(2))

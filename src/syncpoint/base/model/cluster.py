@@ -83,7 +83,7 @@ class ChainRecord:
     """A chain: the succession of logs on one set of disks. `places` are in slot order, cluster by cluster.
 
     `klass` names its durability class, `home` the member it was made for, `rule` is the ack rule (see
-    `storage.quorum.AckRule`) as plain values, `below_policy` says that its racks are fewer than wanted, `universe` is
+    `storage.quorum.AckRule`) as plain values, `below_policy` is set if its racks are fewer than wanted, `universe` is
     the one its message ids carry (0: the cluster's), `weight` is its home's, also while another has it open.
     """
 

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 class SourceView(NamedTuple):
     """One publish message source as a subscription sees it.
 
-    `begin` is the first offset not acknowledged, `sealed` says that it cannot grow any more. `epoch` and `chain` give
+    `begin` is the first offset not acknowledged, `sealed` means that it cannot grow any more. `epoch` and `chain` give
     its place in the order of keys: a source comes after every source of a lower epoch, and after every source of the
     same chain with a lower number. `grant` numbers the permission to deliver from it; 0 on one node, where there is
     nobody to share with. `held` False: it exists, but it is not, or not known to be, granted here; it only counts for
@@ -110,7 +110,7 @@ def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
 
 
 def attempts_of(batches: Sequence[Batch]) -> tuple[AttemptRun, ...]:
-    """What an answer says of earlier deliveries."""
+    """What an answer reports about earlier deliveries."""
     return batches.attempts if isinstance(batches, Fetched) else ()
 
 
@@ -188,7 +188,7 @@ class PublishSide(Protocol):
         """
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
-        """Messages came back undone; remembered for whoever reads them next. Nobody waits for it."""
+        """Messages came back undone; remembered for their next reader. Nobody waits for it."""
 
     def generation(self, subscription: int) -> int:
         """The subscription's seek generation, which ack ids carry."""

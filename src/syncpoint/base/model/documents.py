@@ -1,6 +1,6 @@
 """Documents that people write, held against a JSON schema: what is wrong first, where, and what would be right.
 
-Place: under the rooms that read a file of YAML or JSON. A schema says what would be right by `examples` beside each
+Place: under the rooms that read a file of YAML or JSON. A schema shows valid values by `examples` beside each
 `pattern`, and by the names of its `properties`.
 """
 
@@ -27,8 +27,9 @@ def check_document(content: Any, schema: Mapping[str, Any], place: str, within: 
     found = jsonschema.Draft202012Validator(schema).iter_errors(content)
     errors = [leaf for error in found for leaf in _leaves(error)]
     if errors:
-        # The deepest error says most: a wrong value also makes its key an unknown one, further up. Of several
-        # alternatives, those of another type were not meant. A key that is missing may be there under a wrong name.
+        # The deepest error is the most specific: a wrong value also makes its key an unknown one, further up. Of
+        # several alternatives, those of another type were not meant. A key that is missing may be there under a wrong
+        # name.
         def weight(error: jsonschema.ValidationError) -> tuple[int, bool, bool]:
             return len(error.absolute_path), error.validator != "type", bool(_unknown(error, schema)[0])
 
@@ -69,7 +70,7 @@ def _unknown(error: jsonschema.ValidationError, whole: Mapping[str, Any]) -> tup
 
 
 def _known(part: Any, whole: Mapping[str, Any]) -> set[str] | None:
-    """Names of the properties that a part of a schema allows; None where more than their names says it."""
+    """Names of the properties that a part of a schema allows; None where more than names decides."""
     if not isinstance(part, Mapping) or part.keys() & _OTHER_WAYS:
         return None
     inner = list(part.get("allOf", ()))

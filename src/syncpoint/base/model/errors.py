@@ -179,7 +179,7 @@ class Unavailable(_Coded):
 
 
 class Unprocessed(Unavailable):
-    """Certainly not begun: the server said so, or was never reached. The call may be made again, also elsewhere."""
+    """Certainly not begun: the server reported so, or was never reached. The call may be made again, also elsewhere."""
 
 
 class ConnectionRefused(Unprocessed):
@@ -196,7 +196,7 @@ class MetadataSilent(Unavailable):
 
 
 class GivenUp(Unavailable):
-    """Whoever was asked will not be able to do it any more; asking again there does not help."""
+    """The process asked can no longer do it; asking again there does not help."""
 
 
 class OutOfRange(_Coded):
@@ -286,7 +286,7 @@ _BY_CODE: dict[int, type[SyncpointError]] = {
 
 
 def received(code: int, message: str, details: Iterable[bytes] = ()) -> SyncpointError:
-    """What another process answered with, of the type that its reason says, or its code."""
+    """What another process answered with, with the type of its reason, or its code."""
     details = tuple(details)
     kind = next((_BY_REASON[one] for one in details if one in _BY_REASON), _BY_CODE.get(code, SyncpointError))
     return _rebuild(kind, Code(code) if code in Code._value2member_map_ else Code.UNKNOWN, message, details, {})

@@ -2,7 +2,7 @@
 
 Place: kept by rooms where a mean would hide what is slow; read by `metrics`. `quantile` is for all who read buckets.
 Promise: one note costs a search in some twenty numbers and two additions, and no object. One thread notes at a time;
-whoever reads in between may miss the newest note.
+a reader in between may miss the newest note.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Histogram:
         self.total = 0.0
 
     def note(self, value: float, times: int = 1) -> None:
-        """Count a value, so many times."""
+        """Count a value `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 

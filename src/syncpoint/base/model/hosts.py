@@ -1,4 +1,4 @@
-"""What the name of a host says of who reaches it."""
+"""Who can reach a host, judged by its name."""
 
 from __future__ import annotations
 

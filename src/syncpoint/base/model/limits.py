@@ -1,7 +1,7 @@
 """Every limit of the public API in one place, with its unit in its name.
 
-Place: read by whoever validates. Sources: the field comments of google.pubsub.v1, the public quota page of Pub/Sub, and
-what official clients compute with (they build requests of exactly the allowed size).
+Place: read by all code that validates requests. Sources: the field comments of google.pubsub.v1, the public quota page
+of Pub/Sub, and what official clients compute with (they build requests of exactly the allowed size).
 """
 
 # -- publishing ------------------------------------------------------------------------------------------------------

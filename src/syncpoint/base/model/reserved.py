@@ -17,14 +17,14 @@ FORWARD_COPIES = "sys.ForwardCopies"
 """How many copies the service may still make of a message by itself: see `subscribe.own_copies`."""
 
 COUNTS = (FORWARD_HOPS, LETTERS, FORWARD_COPIES)
-"""What ends circles: whoever changes a message on its way keeps them as they are."""
+"""Counts that end circles; code that changes a message on its way must keep them."""
 
 SCHEDULED_ID = "sys.ScheduledMessageId"
 """The id under which a message was scheduled: see `publish.firing`."""
 
 
 def count_of(attributes: Mapping[str, str], name: str) -> int:
-    """A count that the service writes; a text that is no count says: never."""
+    """A count that the service writes; 0 for a text that is not a count."""
     text = attributes.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 

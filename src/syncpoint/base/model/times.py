@@ -2,7 +2,7 @@
 
 A grant is safe when its holder stops before its giver begins to think of somebody else, whatever messages were late.
 Holders count from when they sent what was answered; givers from when they received it; a giver that may have lost its
-chain counts from when the chain's disks last answered it, and says how long that is ago.
+chain counts from when the chain's disks last answered it, and reports how long ago that was.
 """
 
 from syncpoint.base.model.limits import PULL_WAIT_SECONDS_MAX
@@ -20,8 +20,8 @@ assert BEAT_S + LOOK_S <= HOLD_S / 2, "one late answer must not put grants in do
 assert RECONNECT_S < GRANT_S < SESSION_S
 
 # -- calls that a proxy relays, where the caller has set no deadline ---------------------------------------------------
-UNKNOWN_S = 5.0  # a subscribe forwarder says after this long that the outcome of an acknowledgement is unknown
-ACK_S = 15.0  # a proxy waits this long for what a subscribe forwarder says of acknowledgements
+UNKNOWN_S = 5.0  # a subscribe forwarder reports the outcome of an acknowledgement as unknown after this long
+ACK_S = 15.0  # a proxy waits this long for a subscribe forwarder's answer to acknowledgements
 PULL_S = 40.0  # and this long for messages
 
 assert UNKNOWN_S < ACK_S, "a proxy that gives up first does not know which acknowledgements are unknown"
@@ -29,7 +29,7 @@ assert PULL_WAIT_SECONDS_MAX < PULL_S, "a proxy that gives up first takes messag
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
 CLOCK_WRITE_S = 60.0  # between two times that a process writes its clock down
-FRESH_S = 200.0  # what another host's clock said is of use for this long
+FRESH_S = 200.0  # a reading of another host's clock is usable for this long
 
 assert 3 * CLOCK_WRITE_S < FRESH_S, (
     "one that could not be written in time, or two, must not make the others' clocks unknown"

@@ -2,7 +2,7 @@
 
 Place: read once when a subscription is created; from then on `kernel.filters` runs the program over every message.
 Promise: `matches(compile(text), message)` equals `evaluate(parse(text), attributes of message)` for a legal text; an
-illegal one raises `InvalidArgument` that says where. A missing attribute satisfies `!=` (unlike in SQL).
+illegal one raises `InvalidArgument` with the position. A missing attribute satisfies `!=` (unlike in SQL).
 Source of the language: the public Pub/Sub page "Filter messages from a subscription".
 
     expression = term { AND term } | term { OR term }          never both without parentheses

@@ -2,7 +2,7 @@
 
 Place: beside `sql_compile`, from the same trees; federation and analysis apply the steps. Loads no Spark.
 Promise: a message is selected, changed and failed on as by the closures of the same rule, whatever Spark's settings,
-and no Python is in the plan. What cannot be said in Spark SQL is refused with `InvalidArgument` when it is compiled:
+and no Python is in the plan. What Spark SQL cannot express is refused with `InvalidArgument` when it is compiled:
 an escape character of LIKE, and names in `property(...)`, that only the message knows.
 How: a value may be of several kinds, which only the message decides; so it is an expression for each kind, of which at
 most one is not NULL. What is used more than once becomes a column first, so that texts grow with the rule, not with

@@ -1,6 +1,6 @@
 """SQL rules as functions: a tree becomes closures once, which are called for each message.
 
-Place: behind `sql_parser`; called where a subscription's rules are tried on a message.
+Place: after `sql_parser`; called where a subscription's rules are tried on a message.
 Promise: a filter selects a message only if it is true, not if it is unknown. An action sees a message as it came and as
 its own earlier statements left it, and returns a new set of attributes; the message itself is never changed, and what
 only the server writes stays as it is, however an action spells it. With the
@@ -37,7 +37,7 @@ Valued = Callable[[RuleMessage, NewIds], Value]
 
 
 def compile_filter(node: tree.Predicate, parameters: Mapping[str, Value] | None = None) -> Filter:
-    """A function that says whether a message fits: true, false, or unknown (None). It raises `RuleError`.
+    """A function that returns whether a message matches: true, false, or unknown (None). It raises `RuleError`.
 
     Raises `InvalidArgument` for a parameter that is not given.
     """

@@ -1,7 +1,7 @@
-"""What the text of a SQL rule says, as a tree.
+"""The syntax tree of a SQL rule.
 
-Place: made by `sql_parser`; `sql_compile` makes a function of it, and whoever translates rules into another language
-begins here, too. `at` is where a node stands in its text: its first character, and one behind its last.
+Place: made by `sql_parser`; `sql_compile` makes a function of it, and code that translates rules into another language
+begins here, too. `at` is where a node stands in its text: its first character, and one past its last.
 """
 
 from __future__ import annotations

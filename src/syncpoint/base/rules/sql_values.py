@@ -4,8 +4,8 @@ Place: under `sql_compile`; plain functions.
 Promise: `None` is both NULL and unknown, and whatever is asked of it is unknown. Arithmetic that has no result (an
 integer beyond 64 bits, a division by zero, a double that is not finite) raises `RuleError`: the rule has failed on this
 message, which is not the same as that it does not match.
-Source: the language reference of SQL filters of Azure Service Bus, where it says something. Of its own are two rules
-that follow from attributes being text: a text beside a number, a boolean, a time or a span is read as a literal of that
+Source: the language reference of SQL filters of Azure Service Bus, where it covers the case. Two rules are our own
+and follow from attributes being text: a text beside a number, a boolean, a time or a span is read as a literal of that
 kind, as a whole, and is unknown if it is none; `+` of two texts joins them. SQL writes times and spans as texts, too: a
 text in a rule that reads as one is compared as one with texts that do, see `literal_of`.
 """
@@ -29,7 +29,7 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+
 
 
 class RuleError(Exception):
-    """A rule has no result for this message; the text says why."""
+    """A rule has no result for this message; the text gives the reason."""
 
 
 def span_of(text: str) -> timedelta | None:
@@ -241,7 +241,7 @@ def negative(value: Value) -> Value:
 
 def like(text: Value, pattern: Value, escape: Value) -> bool | None:
     """`text LIKE pattern ESCAPE escape`: `%` stands for any text, `_` for one character, the escape character takes
-    that meaning from the one behind it. `escape` is "" for none. Raises `RuleError`.
+    that meaning from the one after it. `escape` is "" for none. Raises `RuleError`.
     """
     if not isinstance(text, str) or not isinstance(pattern, str) or not isinstance(escape, str):
         return None

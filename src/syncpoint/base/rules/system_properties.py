@@ -19,7 +19,7 @@ from syncpoint.base.rules.sql_values import Value, calculate, number_of, span_of
 
 PREFIX = "sys."
 RULE_NAME = "RuleName"
-"""The attribute of a copy that says which rule's action made it."""
+"""The attribute of a copy that names the rule whose action made it."""
 
 
 class Origin(enum.Enum):

@@ -3,8 +3,8 @@
 Place: handed to whoever has work in proportion to a request, in a simulation in the form of `at_once`. What is run is a
 picklable callable without arguments: a `functools.partial` of a function of a module.
 Promise: no project has all processes, and of those that wait the one that has used the least goes first
-(`project_turns`). What the work costs of a processor is charged to its project, which is refused while it is behind
-with paying. Work ends after `WORK_S` of a processor. The processes are started when the first work comes, stay within
+(`project_turns`). What the work costs of a processor is charged to its project, which is refused while it is in
+arrears. Work ends after `WORK_S` of a processor. The processes are started when the first work comes, stay within
 MEMORY_BYTES each, and end with this one, however it ends. One that ends early fails what it was doing as `Unavailable`,
 and others take its place.
 What takes only a moment is done on the loop, `here`, as long as this turn of the loop is not `busy` with such work:
@@ -47,11 +47,11 @@ class CpuAccount(Protocol):
     """Who pays for work. Projects are projects/P; "" is nobody's."""
 
     def check(self, project: str) -> None:
-        """Raises `ResourceExhausted` while a project is behind with paying."""
+        """Raises `ResourceExhausted` while a project is in arrears."""
         ...
 
     def charge(self, project: str, seconds: float) -> None:
-        """A project has used so much of a processor."""
+        """Charge CPU time to a project."""
         ...
 
 

@@ -17,7 +17,7 @@ IOV_MAX = 1024
 
 
 def write_all(files: Files, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write all `buffers` at `offset`, however short the single writes come; returns the offset behind the last byte.
+    """Write all `buffers` at `offset`, however short the single writes come; returns the offset after the last byte.
 
     Raises `OSError` of the failing write, and `OSError` when a write makes no progress at all.
     """

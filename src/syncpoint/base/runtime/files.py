@@ -24,7 +24,7 @@ waits_for_disk: ContextVar[bool] = ContextVar("waits_for_disk", default=False)
 
 
 class DiskUnreachable(OSError):
-    """The way to a disk is gone, which says nothing about the disk: it may come back as itself.
+    """The way to a disk is gone, which proves nothing about the disk: it may come back as itself.
 
     Where `waits_for_disk` is set, no call fails before the disk is abandoned: calls wait.
     """

@@ -2,7 +2,7 @@
 
 Place: a part of the environment; a process says it with its name, so that another one knows whether what it sees of
 an address is what that process would see. Two containers of one machine have networks of their own, two machines may
-call themselves the same, and one may be called otherwise from now on: none of that says anything.
+call themselves the same, and one may be called otherwise from now on: none of that is evidence.
 """
 
 from __future__ import annotations

@@ -178,4 +178,4 @@ class OsFiles:
         return 0
 
     def abandon(self, root: str) -> None:
-        """A call in the kernel ends when the kernel says so."""
+        """A call in the kernel ends only when the kernel ends it."""

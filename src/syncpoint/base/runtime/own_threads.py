@@ -16,7 +16,7 @@ from syncpoint.base.runtime.tasks import complete
 
 
 async def in_own_thread(work: Callable[[], Any]) -> Any:
-    """What it returns or raises. Whoever is cancelled, or ends, leaves it behind."""
+    """What it returns or raises. A caller that is cancelled or ends abandons it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 

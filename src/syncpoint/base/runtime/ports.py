@@ -1,4 +1,4 @@
-"""Ports nobody listens on, for whoever must name an address before anything listens there.
+"""Free ports, for callers that must know an address before anything listens there.
 
 Place: under the cluster of one machine (`programs.clusters.local`) and the servers of tests. SYNCPOINT_PORTS=FIRST-LAST
 in the environment says which ports there are to choose from, so that several who start and stop servers on one machine

@@ -1,4 +1,4 @@
-"""Files and folders that nobody but the user of the process reads, whatever the umask says.
+"""Files and folders that nobody but the user of the process reads, whatever the umask is.
 
 Place: where a process or a command begins to use a folder of the project.
 Promise: what is made within it is made private; what earlier versions left readable is tightened at the next start.

@@ -84,5 +84,5 @@ class ProjectTurns:
 
 
 def _next(work: _ProjectWork) -> asyncio.Future[_Grant] | None:
-    """Whoever gave up is still in the line until it runs again."""
+    """A caller that gave up stays in the line until it runs again."""
     return next((one for one in work.waiting if not one.done()), None)

@@ -140,7 +140,7 @@ class _Thread:
 
 
 class ManualWorkers:
-    """Workers that run only when a test says so."""
+    """Workers that run only when a test steps them."""
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}

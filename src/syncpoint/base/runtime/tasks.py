@@ -66,7 +66,7 @@ async def all_of(works: Iterable[Awaitable[Result]]) -> list[Result]:
 
 
 def complete(waiting: asyncio.Future[Result], outcome: Result | BaseException) -> None:
-    """Give a future its result or its exception, unless whoever waited for it has gone."""
+    """Give a future its result or its exception, unless its waiter has gone."""
     if not waiting.done():
         if isinstance(outcome, BaseException):
             waiting.set_exception(outcome)

@@ -109,11 +109,11 @@ class TrustedClock:
 
     def _agree(self, wall: int, now: int, others: list[int]) -> None:
         """What a majority of hosts say has been reached."""
-        said = sorted((wall, *others), reverse=True)
-        agreed = said[len(said) // 2]
+        reached = sorted((wall, *others), reverse=True)
+        agreed = reached[len(reached) // 2]
         self._sure = agreed
         # Two may disagree because one has gone back: only more of them can say that stamps were too late.
-        self._high = agreed if len(said) > 2 else max(self._high, agreed)
+        self._high = agreed if len(reached) > 2 else max(self._high, agreed)
         if wall - agreed > STEP_NS:
             self._since = now  # contradicted: it begins anew when the others are not received any more
 

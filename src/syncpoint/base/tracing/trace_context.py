@@ -31,7 +31,7 @@ class TraceContext(NamedTuple):
 
 
 def traceparent(text: bytes | str) -> TraceContext | None:
-    """The context that a header or an attribute says; None for what is none."""
+    """The context in a header or an attribute; None if it is not valid."""
     given = _PARENT.fullmatch(text if isinstance(text, bytes) else text.encode())
     if given is None:
         return None

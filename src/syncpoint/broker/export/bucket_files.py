@@ -29,7 +29,7 @@ _OURS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 class StoreFailed(Exception):
-    """The place did not take it; `reason` says why."""
+    """The place rejected it, for `reason`."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))

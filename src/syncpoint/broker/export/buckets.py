@@ -1,7 +1,7 @@
 """Where buckets are: an operator's map to fsspec addresses, and whether each can be written to now.
 
 Place: one in every process that may export; asked by the driver and by the api. What waits runs in threads.
-Promise: nobody but the operator says where a bucket is. A file appears under its name whole or not at all (see
+Promise: only the operator sets where a bucket is. A file appears under its name whole or not at all (see
 `bucket_files`), and what processes that were killed left of unfinished ones is removed after an hour.
 """
 

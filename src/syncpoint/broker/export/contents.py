@@ -66,7 +66,7 @@ class TopicAvro:
             source = io.BytesIO(message.data)
             value = fastavro.schemaless_reader(source, written, wanted)
             if source.read(1):
-                raise ValueError("bytes behind the value")
+                raise ValueError("extra bytes after the value")
             return value
         (value,) = fastavro.json_reader(io.StringIO(message.data.decode()), written, wanted)
         return value

@@ -106,7 +106,7 @@ class ForwardedSubscription(InnerSubscription[str]):
         pace = Pace(PACE, driver.process.random)
         machine = InnerConsumer(ForwardKind(self._among), pace, lease_s=LEASE_S, memory_max=HELD_MAX)
         super().__init__(driver, record, config, machine)
-        self._kept = ("", 0.0)  # why a message waits, and until when that is said
+        self._kept = ("", 0.0)  # why a message waits, and until when that is reported
 
     def state(self) -> ForwardState:
         counts = self.machine.counts
@@ -177,6 +177,6 @@ class ForwardedSubscription(InnerSubscription[str]):
         self._kept = "", 0.0
 
     def keep(self, why: str) -> None:
-        """What is forwarded besides says nothing of it."""
+        """Other forwards do not clear it."""
         rest_s = self.record.retry.max_s if self.record.retry is not None else 0.0
         self._kept = why, self.driver.process.clock.monotonic() + 2 * LEASE_S + rest_s

@@ -1,6 +1,6 @@
 """What a forwarded message is: the message of the source, with where it comes from and how often it was forwarded.
 
-Place: under `forward_kind`, which says what is together, and `forward_driver`, which publishes.
+Place: under `forward_kind`, which decides what is sent together, and `forward_driver`, which publishes.
 Promise: of a message of a subscription `sys.ForwardedFrom` is the same whoever forwards it, however often, until the
 subscription is moved by a seek: what is published again is known by it (`publish.message_ids`). It is made of the ack
 id alone: whoever forwards may learn of a seek later than what the seek brings back arrives.

@@ -1,7 +1,7 @@
 """Which process of a cluster pushes which subscription.
 
 Place: pure functions over members, and `Distribution`, which the pushes of a process ask.
-Promise: every process that knows the same members says the same. One that comes, leaves, drains or dies moves the
+Promise: every process that knows the same members computes the same. One that comes, leaves, drains or dies moves the
 subscriptions it gets or had, and no others. Two that disagree for a while push the same subscription, never the same
 message at a time: both are its subscribers, and a message is lent to one. Messages that may not pass through a region
 are not pushed from it.

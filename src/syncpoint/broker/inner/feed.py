@@ -1,7 +1,7 @@
 """Where what the service consumes itself comes from: a subscriber like any other.
 
 Place: between the driver and a subscribe forwarder in this process. `Feed` is what the driver needs of it; another
-process's forwarder can stand behind one, too.
+process's forwarder can implement one, too.
 Promise: what is given back was never delivered, and counts as no attempt. A feed that is closed still passes on what
 becomes of the messages that are under way.
 """

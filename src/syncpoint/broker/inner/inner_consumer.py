@@ -6,8 +6,8 @@ done; time is an argument.
 Promise: each copy (source, place, generation) is held once, whatever ack id it is lent under, and ends once: it is
 acknowledged after the batch that has it is stored, or reported back, or its lease ends. Leases are extended for as long
 as copies are held. Of a lane one batch is under way at a time, in the order in which its messages came; what waits
-behind one that failed is given back, so nothing overtakes it. After a failure nothing is sent for a while, and all that
-waits is given back, uncounted; what is under way ends as its answer says. What a seek makes void is dropped.
+after one that failed is given back, so nothing overtakes it. After a failure nothing is sent for a while, and all that
+waits is given back, uncounted; what is under way ends with its answer. What a seek makes void is dropped.
 A batch may be sent in parts: all of it ends with the last one.
 """
 
@@ -241,7 +241,7 @@ class InnerConsumer:
         return [*effects, Extended(ids)] if ids else effects
 
     def stop(self) -> list[Effect]:
-        """Nothing more is sent from here. What is under way still ends as its answer says."""
+        """Nothing more is sent from here. What is under way still ends with its answer."""
         self.stopped = True
         return [*self._drop(self._waiting), *self._set_room(0)]
 

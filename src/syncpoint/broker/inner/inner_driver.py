@@ -1,7 +1,7 @@
 """Subscriptions that a process itself consumes: the driver of one machine for each, over feeds.
 
 Place: under the drivers of pushes and of exports, one of each in every process that may push or export; it follows the
-catalog, and `mine` says which subscriptions are its own.
+catalog, and `mine` lists its own subscriptions.
 Promise: each subscription of ours that has a configuration of this kind is subscribed to while it exists, is not
 detached, and its check allows it. What fails is a failure of that subscription alone, and its last text is kept for its
 owner. Acknowledgements of one turn of the event loop go to the forwarder together.
@@ -198,7 +198,7 @@ class InnerSubscription(ABC, Generic[Config]):
     """One of them: its machine, its feed, and what is under way."""
 
     doing: str
-    """What is done with its messages, where a text says that it failed."""
+    """What is done with its messages, for texts about failures."""
 
     def __init__(
         self, driver: InnerDriver[Config, Any], record: Subscription, config: Config, machine: InnerConsumer

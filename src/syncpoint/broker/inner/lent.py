@@ -37,7 +37,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Nacked:
-    """They were sent and not taken: each counts as a delivery, and comes again as the retry policy says."""
+    """They were sent and not taken: each counts as a delivery, and is retried according to the retry policy."""
 
     ack_ids: tuple[str, ...]
 
@@ -58,7 +58,7 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So many messages may be lent from now on, all reported."""
+    """Set how many messages may be lent from now on, all reported."""
 
     messages: int
 

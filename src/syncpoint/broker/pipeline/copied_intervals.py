@@ -1,7 +1,7 @@
 """Which message here is which message of a link's source: the exact map of offsets.
 
 Place: filled when an epoch is done, asked by MapOffsets, forgotten with the messages.
-Representation: a block says that `count` neighbours in a source here are copies, in order, of the offsets in `runs`.
+Representation: a block records that `count` neighbors in a source here are copies, in order, of the offsets in `runs`.
 A whole copy is one run, and blocks that continue each other become one, so a source replicated whole costs a few
 blocks; a selection costs about two bytes a message. Bounded by what is stored: blocks below the first stored offset go.
 """

@@ -83,7 +83,7 @@ class ReaderCursor:
         self._held_from, self._held_done, self.held_by = dict(self.positions), set(self.done), self.limits
 
     def held_from(self, source: Source) -> int:
-        """The first offset it is not known to have passed by whoever reads the log."""
+        """The first offset it is not known to have passed by readers of the log."""
         return source.end if source.number in self._held_done else self._held_from.get(source.number, 0)
 
     def forget(self, source: int) -> None:

@@ -12,7 +12,7 @@ _CURSOR, _DELETED = 1, 2
 
 
 class CursorFact(NamedTuple):
-    """What a fact says. Of a deleted cursor only its topic and name mean anything."""
+    """The content of a fact. Of a deleted cursor only its topic and name mean anything."""
 
     topic: int
     name: str

@@ -82,7 +82,7 @@ class EpochApply:
             self._gather()
         except SyncpointError as error:
             self._end(error)
-        except Exception as error:  # whoever waits must learn of it, too
+        except Exception as error:  # callers that wait must learn of it, too
             self._end(error)
             raise
 
@@ -109,7 +109,7 @@ class EpochApply:
         return self.publish.catalog.topic_by_incarnation(work.piece.topic) is not None
 
     def _read(self, work: Work) -> bool:
-        """Ask for a piece, and what lies behind it. False: the answer comes later."""
+        """Ask for a piece and what follows it. False: the answer comes later."""
         self._asking = True
         self.publish.store.read(work.stage.staging, work.piece.first_offset, TURN_BYTES, self._read_answered)
         self._asking = False
@@ -148,7 +148,7 @@ class EpochApply:
     # -- writing it into the topics ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Append everything gathered, in this turn, behind the fact that names its places."""
+        """Append everything gathered in this turn after the fact that names its places."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         self._ahead = {}
         ends: dict[int, int] = {}

@@ -1,10 +1,10 @@
 """Epochs: which runs may write, what they have staged, and which stages became visible, once each.
 
-Place: the machine behind the EpochWriter service. `writing` drives it: it writes the facts it is given into the log in
-that order, and carries out what is decided. No clock, no log, no catalog in here.
+Place: the state machine of the EpochWriter service. `writing` drives it: it writes the facts it is given into the log
+in that order, and carries out what is decided. No clock, no log, no catalog in here.
 Promises: runs of a query are ordered by first appearance, and only the latest may do anything. An epoch is decided
 once; asked again it is answered with what was done. What a decision stores follows from facts written before it, so
-whoever reads the log finishes it the same way. Each fact may be applied twice, and over a later checkpoint.
+any process that reads the log finishes it the same way. Each fact may be applied twice, and over a later checkpoint.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,8 @@ from syncpoint.broker.pipeline.epoch_commits import (
 from syncpoint.broker.pipeline.links import LinkState
 from syncpoint.broker.pipeline.records import EpochDecision, EpochPlace, Query, QueryRun, Stage
 
-STALE_NS = 3600 * 10**9  # a stage is dropped when its query was silent for so long
-QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten when nobody used it for so long
+STALE_NS = 3600 * 10**9  # a stage is dropped after its query was silent for this long
+QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten after it was unused for this long
 
 
 class EpochState:
@@ -95,7 +95,7 @@ class EpochState:
         )
 
     def drop(self, stages: Sequence[Stage]) -> list[bytes]:
-        """Forget stages; the fact that says so, if there are any."""
+        """Forget stages; returns the fact that records it, if there are any."""
         for stage in stages:
             self.stages.pop(stage.id, None)
         return [facts.dropped(stage.id for stage in stages)] if stages else []
@@ -246,7 +246,7 @@ class EpochState:
     # -- links -------------------------------------------------------------------------------------------------------
 
     def accept_gap(self, name: str) -> list[bytes]:
-        """Go on behind the gaps that were last refused. Raises `NotFound`, or `FailedPrecondition` without any."""
+        """Continue after the gaps that were last refused. Raises `NotFound`, or `FailedPrecondition` without any."""
         link = self.links.get(name)
         if link is None:
             raise NotFound(name, f"Link not found (resource={name}).")
@@ -318,7 +318,7 @@ class EpochState:
                     self.queries.pop(name, None)
 
     def _used(self, query: str, now_ns: int) -> None:
-        """Not every call leaves a fact; what does says that its query was alive."""
+        """Not every call leaves a fact; each fact shows that its query was alive."""
         known = self.queries.get(query)
         if known is not None:
             known.used_ns = max(known.used_ns, now_ns)

@@ -29,7 +29,7 @@ class Home(Protocol):
         """The open source of a topic that is pinned."""
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """So much has come into a topic; whoever assigns topics to chains counts it."""
+        """Count bytes published to a topic, for the assignment of topics to chains."""
 
 
 class HomeRecords(Protocol):

@@ -2,7 +2,7 @@
 
 Place: asked by `epochs` for every commit that names a link. A machine: it changes nothing but the link it is given.
 Promises: an interval moves by what an epoch was *planned* to copy, whatever rows came of it. Rows below an interval's
-end are duplicates; a plan that begins behind it leaves a gap and is refused. Within a chain a source comes after all
+end are duplicates; a plan that begins after it leaves a gap and is refused. Within a chain a source comes after all
 with a lower number, so a link is at one source of each chain, besides those the newest epochs still named: however
 often the other side restarts, a link stays small.
 """
@@ -28,7 +28,7 @@ class PlannedRange(NamedTuple):
 
 @dataclass(slots=True)
 class Interval:
-    """What is committed of a source: [begin, end). `base`: where the link began; `begin` is later behind a gap."""
+    """What is committed of a source: [begin, end). `base`: where the link began; `begin` is later after a gap."""
 
     chain: int
     base: int
@@ -138,7 +138,7 @@ def advance(link: LinkState, planned: Sequence[PlannedRange], skipped: Sequence[
 
 
 def accept(link: LinkState, skipped: Iterable[PlannedRange]) -> None:
-    """Go on behind gaps; they are remembered for ever, neighbours as one."""
+    """Continue after gaps; they are remembered for ever, neighbors as one."""
     for gap in skipped:
         known = link.intervals.get(gap.source)
         if known is None:

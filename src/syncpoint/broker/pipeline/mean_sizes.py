@@ -22,7 +22,7 @@ class MeanSizes:
         return self._means.get(topic, 0.0)
 
     def note(self, topic: int, messages: int, nbytes: int) -> None:
-        """So many messages were read."""
+        """Count messages that were read."""
         if messages:
             mean = nbytes / messages
             known = self._means.get(topic, mean)

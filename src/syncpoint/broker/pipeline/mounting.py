@@ -2,7 +2,7 @@
 
 Place: `Pipelines.mount` is given to the host of chains (`publish.chain.ChainContext`); its methods stand in the table
 of every publish forwarder process, for proxies. Which chain is meant, and the revision of the catalog by which it is to
-be judged at least, a call says in its metadata, so requests and frames pass through a proxy as they are.
+be judged at least, a call has in its metadata, so requests and frames pass through a proxy as they are.
 Promise: a chain that is not open here is refused as UNAVAILABLE, with nothing done; when a chain ends, so do the
 streams of its readers and writers. Positions are reported only by who still owns the chain when it reports them.
 """

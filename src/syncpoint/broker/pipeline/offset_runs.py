@@ -37,7 +37,7 @@ def below(data: bytes, offset: int) -> int:
 
 
 def bounds(data: bytes) -> tuple[int, int]:
-    """The first number, and the one behind the last; (0, 0) for none."""
+    """The first number, and the one after the last; (0, 0) for none."""
     first, end = -1, 0
     for begin, length in decode(data):
         first = begin if first < 0 else first

@@ -140,7 +140,7 @@ class RangeStream:
         return not (self._over or self._batches or self._at >= self.wanted.end)
 
     def _gather(self, enough: int) -> None:
-        """Take from what was read, until so many bytes are gathered."""
+        """Take from what was read until this many bytes are gathered."""
         wanted, gathering = self.wanted, self._gathering
         while self._batches and self._at < wanted.end and gathering.size < enough:
             batch = self._batches[0]

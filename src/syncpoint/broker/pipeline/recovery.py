@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def read_back(publish: PublishForwarder, area: StagingArea) -> EpochState:
-    """The machine as the log says. Raises `ForeignDisk` for facts in another format."""
+    """The machine, restored from the log. Raises `ForeignDisk` for facts in another format."""
     state = EpochState()
     with of_this_format(lambda: "a fact of epochs in the log"):
         for fact in publish.memory.extensions.pop(NUMBER, []):

@@ -37,7 +37,7 @@ from syncpoint.wire.transport.calls import StreamingCall
 
 STAGED_BYTES_MAX = 4 << 30  # staged and not yet committed, of all queries together
 UNPERSISTED_BYTES_MAX = 32 << 20  # staged and not yet on the disks; above it callers wait
-PIECE_BYTES = 256 << 10  # about so much becomes one entry of the log
+PIECE_BYTES = 256 << 10  # approximate size of one entry of the log
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
@@ -78,7 +78,7 @@ class StagingArea:
 
     @property
     def busy(self) -> bool:
-        """Whether so much waits for the disks that nothing more should come."""
+        """Whether too much waits for the disks to accept more."""
         return self.unpersisted >= UNPERSISTED_BYTES_MAX
 
     def wait(self, go_on: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class StagingArea:
         self._waiting.append(go_on)
 
     def admit(self, size: int) -> None:
-        """Raises `ResourceExhausted` where so much more has no place: twice on the disks, until the commit is done."""
+        """Raises `ResourceExhausted` if the disks lack room for it twice, until the commit is done."""
         if self.bytes + size > self.bytes_max:
             raise ResourceExhausted(
                 f"{self.bytes} of at most {self.bytes_max} bytes are already staged, and this frame does not fit."
@@ -113,7 +113,7 @@ class StagingArea:
 
 
 class StageStream:
-    """One call of Stage: a header, frames, and the answer behind them."""
+    """One call of Stage: a header, frames, then the answer."""
 
     def __init__(
         self, stream: StreamingCall, area: StagingArea, state: EpochState, home: Home, on_run: OnRun, write: Write

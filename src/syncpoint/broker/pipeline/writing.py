@@ -3,7 +3,7 @@
 Place: beside the servicers of `api`; it drives the machine in `epochs` over one publish forwarder, in whose log its
 facts lie (as an `Extension`). Everything runs on the event loop.
 Promises, in this order: a stage is answered when it is persisted; an epoch is decided by one fact; its messages follow
-that fact in the log, each piece behind the fact that names its place; then the fact that it is done; then the answer.
+that fact in the log, each piece after the fact that names its place; then the fact that it is done; then the answer.
 A crash anywhere leaves either nothing of an epoch, or a decision that is finished before anything is served again.
 """
 

@@ -34,7 +34,7 @@ _RESOLVERS = 8
 
 
 class PushFailed(Exception):
-    """No answer came. The text says why, for the owner of the subscription."""
+    """No answer came. The text gives the reason to the owner of the subscription."""
 
 
 class HttpSender:
@@ -145,7 +145,7 @@ def _host(endpoint: Endpoint) -> bytes:
 
 
 class _Processing(Exception):
-    """The endpoint answered 102, which says that it has the message; what else it says does not count."""
+    """The endpoint answered 102, which confirms the message; the rest of the answer does not count."""
 
 
 class VettedBackend(httpcore.AsyncNetworkBackend):

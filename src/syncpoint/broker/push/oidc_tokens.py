@@ -1,4 +1,4 @@
-"""Who a request of ours says it comes from: the token (OpenID Connect, JWT) in its header.
+"""The identity of our requests: the token (OpenID Connect, JWT) in its header.
 
 Place: under the driver of pushes, and under `transforms.inference`, over `signing_keys`.
 Promise: a token is for one audience, by default the endpoint itself, so an endpoint that gets one cannot use it at

@@ -30,7 +30,7 @@ class OwnEndpointRefused(OSError):
 
 
 class OwnEndpoints:
-    """`listed`: what says where the deployment listens now, as HOST:PORT; asked at each new connection."""
+    """`listed`: lists where the deployment listens now, as HOST:PORT; asked at each new connection."""
 
     def __init__(self, *listed: Callable[[], Iterable[str]]) -> None:
         self.listed = list(listed)

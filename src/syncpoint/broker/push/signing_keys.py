@@ -29,7 +29,7 @@ PREFIX: Final = "push-key:"
 ALGORITHM: Final = "RS256"
 TOKEN_S: Final = 3_600
 SIGNS_S: Final = 24 * 3_600
-AHEAD_S: Final = 3_600  # a successor is published so long before it signs
+AHEAD_S: Final = 3_600  # how long a successor is published before it signs
 GRACE_S: Final = 3_600  # for clocks that differ, and for processes that stand still
 JWKS_PATH: Final = "/oauth2/v3/certs"
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
@@ -130,7 +130,7 @@ def jwks(catalog: Catalog) -> bytes:
 
 
 def discovery(issuer: str) -> bytes:
-    """The OpenID Connect discovery document, which says where the key set is. `issuer`: our address as endpoints see
+    """The OpenID Connect discovery document, with the address of the key set. `issuer`: our address as endpoints see
     it, https://HOST.
     """
     base = issuer.rstrip("/")

@@ -1,4 +1,4 @@
-"""Gaps of delivery records: in which time a writer may have done what no record says.
+"""Gaps of delivery records: times in which a writer may have done what no record shows.
 
 Place: pure, over what the messages of a records topic say of themselves; `client.message_path` reads them one by one,
 `analytics.recorded_topic` on Spark.
@@ -22,8 +22,8 @@ CLOCKS_US: Final = 1_000_000
 
 
 class RecordsMessage(NamedTuple):
-    """What a message of a records topic says of itself. `lost`: records that its writer has dropped so far; `ended`: it
-    is the last one of its writer; `first_us`, `last_us`: the times of its records, None: it has none.
+    """What a message of a records topic states about itself. `lost`: records that its writer has dropped so far;
+    `ended`: it is the last one of its writer; `first_us`, `last_us`: the times of its records, None: it has none.
     """
 
     writer: str

@@ -107,7 +107,7 @@ class Recorder:
         target, known = topic.options.records_topic, self.topics.get(topic.incarnation)
         if not target:
             if known is not None:
-                # The number left out says that what follows, and what was held, is not known.
+                # The skipped number shows that what follows, and what was held, is not known.
                 self._numbers[topic.incarnation] = self.topics.pop(topic.incarnation).number + 1
         elif known is not None:
             known.target = target
@@ -214,7 +214,7 @@ class Recorder:
         return sum(len(one.held) + (0 if one.sending is None else one.sending.records) for one in topics)
 
     def end(self) -> bool:
-        """This process ends in order: the last message of each topic says so. Whether there is any."""
+        """This process ends in order: the last message of each topic states so. Whether there is any."""
         for topic in self.topics.values():
             topic.ended = bool(topic.number or topic.held)
         return any(topic.ended for topic in self.topics.values())

@@ -1,6 +1,6 @@
 """The driver of a process's recorder: what was noted is published a tenth of a second later, until it is known to be.
 
-Place: made by `node`, which says how this process publishes on its own behalf.
+Place: made by `node`, which decides how this process publishes on its own behalf.
 Promise: no forwarder waits for it. At an orderly end all that is noted is published, or given up after `END_S`.
 """
 

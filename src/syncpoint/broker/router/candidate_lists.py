@@ -2,8 +2,8 @@
 
 Place: what routers answer, and what a proxy computes for itself when no router answers. Pure.
 Promise: what rules or location forbid is never named. The nearest region that may store the topic comes first; inside
-it those the topic is assigned to, then the others in rendezvous order. Whoever drains, or a chain that nobody has open,
-comes last; a drained forwarder is left out unless there is no other.
+it those the topic is assigned to, then the others in rendezvous order. A process that drains, or a chain that nobody
+has open, comes last; a drained forwarder is left out unless there is no other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the metadata says, as far as routing is concerned.
+"""The part of the metadata that routing uses.
 
 Place: what planner and lists decide by. Values of one moment; nothing here changes.
 """

@@ -17,7 +17,7 @@ from syncpoint.base.runtime.periodic import Periodic, about
 from syncpoint.base.runtime.random import Random
 
 WEIGHT = 0.2  # of the newest measurement
-MARGIN, MARGIN_S = 0.2, 0.000_5  # a region must be nearer by so much to pass another
+MARGIN, MARGIN_S = 0.2, 0.000_5  # by how much a region must be nearer to overtake another
 SILENT = 3  # pings in vain
 PERIOD_S = 1.0
 
@@ -97,7 +97,7 @@ class Distances:
 
 
 class Prober(Periodic):
-    """Pings a living member of every region, again and again. `ping` says whether an address answered."""
+    """Pings a living member of every region, again and again. `ping` returns whether an address answered."""
 
     def __init__(
         self,

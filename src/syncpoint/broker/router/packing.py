@@ -2,8 +2,8 @@
 
 Place: the core of `assign`, which gives it names, and of the simulation, which runs it on a million items. Pure.
 Promise: every item is placed; no bin is above its mark as long as a single pass finds room for what does not fit;
-`over` says when one is. From a bin above its mark as much is taken as brings it down to its cap. Every item is checked
-a bounded number of times, so it always ends. The same input gives the same output.
+`over` returns whether one is. From a bin above its mark as much is taken as brings it down to its cap. Every item is
+checked a bounded number of times, so it always ends. The same input gives the same output.
 Terms: an item prefers bins by its own order and may be in those only. A cap is in the unit of the weights. Items of one
 group (the parts of a topic) must be in different bins.
 """

@@ -1,7 +1,7 @@
-"""What a router says to proxies: internal Router Route and Watch.
+"""What a router answers to proxies: internal Router Route and Watch.
 
 Place: beside `router`, which assigns what a proxy asks for and nobody has assigned yet.
-Promise: a list is made of what the metadata says at that moment. A watcher learns of every new assignment and is asked
+Promise: a list is made of the metadata at that moment. A watcher learns of every new assignment and is asked
 to ask again when anything else changes that lists depend on; one that reads too slowly is asked to ask again, too.
 """
 

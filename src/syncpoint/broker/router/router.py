@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class Router:
     """One router. Its owner has started `cluster` (a `ClusterView`) and `catalog` (a `SharedCatalog`), and closes them.
 
-    `ping` says whether an address answered.
+    `ping` returns whether an address answered.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Router:
         await asyncio.shield(self._ensuring)
 
     async def _plan_new(self) -> None:
-        await asyncio.sleep(0)  # whoever asks in this turn comes along
+        await asyncio.sleep(0)  # requests of this turn are batched
         try:
             await self._plan(only_new=True)
         except StoreError as error:

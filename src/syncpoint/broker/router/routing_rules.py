@@ -98,7 +98,7 @@ class Selector:
         return all(pattern.fullmatch(getattr(member, field)) for field, pattern in self.conditions)
 
     def topic(self, name: str) -> bool:
-        """Whether a topic of this full name is meant. A name is the full one, or the part behind `topics/`."""
+        """Whether a topic of this full name is meant. A name is the full one, or the part after `topics/`."""
         _, project, _, short = name.split("/", 3) if name.count("/") >= 3 else ("", "", "", name)
         for field, pattern in self.conditions:
             values = (project,) if field == "project" else (short, name)
@@ -136,7 +136,7 @@ class Policy:
         return any(member.covered_by(target) for target in self.drains)
 
     def decides(self, client: Member | None, forwarder: Member, topic: str) -> RoutingRule | None:
-        """The rule that decides for these three; None: nothing is said, so it is allowed. Without a client, only rules
+        """The rule that decides for these three; None: no rule applies, so it is allowed. Without a client, only rules
         for all clients count."""
         for one in self._rules:
             if one.clients.conditions and (client is None or not one.clients.member(client)):

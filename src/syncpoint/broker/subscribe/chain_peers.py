@@ -1,6 +1,6 @@
 """Chain peers: which processes own the chains of which topics, and the peers that stand for them.
 
-Machine below `gather` and `served_subscriptions`, above `peers`. What is said about a source goes to whoever owns its
+Machine below `gather` and `served_subscriptions`, above `peers`. Messages about a source go to whoever owns its
 chain now.
 """
 
@@ -55,7 +55,7 @@ class ChainPeers:
         self._streams = count(1)
 
     def refresh(self) -> Mapping[int, str]:
-        """Open and close peers as the directory says now; returns who owned which chain before."""
+        """Open and close peers according to the directory; returns who owned which chain before."""
         before, self.owners = self.owners, dict(self.directory.owners())
         addresses = set(self.owners.values())
         for address in sorted(addresses - set(self.by_address)):
@@ -83,7 +83,7 @@ class ChainPeers:
 
     def chains_of(self, served: SubscriptionView) -> set[int]:
         """Chains of the topic, and those of whose sources something is known: a chain that has let go of the topic
-        since then says that they are done, and nobody else does.
+        since then reports that they are done, and nobody else does.
         """
         chains = {view.chain for view in served.sources.values()}
         return chains.union(self.directory.chains_of(served.topic), served.registered or ())

@@ -14,7 +14,7 @@ from syncpoint.base.kernel.leases import list_ids
 from syncpoint.base.model.times import UNKNOWN_S
 
 _COPY = struct.Struct("<QQ8xI")  # source, place and generation in an ack id; see `kernel.ackids`
-REMEMBER_S = 600.0  # clients try the ids of an exactly-once subscription again for so long
+REMEMBER_S = 600.0  # how long clients retry ids of an exactly-once subscription
 Confirmed = Callable[[list[bytes], list[bytes]], None]
 
 

@@ -73,7 +73,7 @@ class Delivery:
         self.consumers = self.state.consumers
         self._soon = soon
         self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
-        self._behind: set[int] = set()  # sources to begin anew, behind one that was voided
+        self._behind: set[int] = set()  # sources to begin anew, after one that was voided
         self._wanted = False
         self._could_take = -WANTED_OUT_S  # when somebody here last could take a message
         self._pulled = False  # whether the last one to come was a pull, after which another may follow
@@ -194,7 +194,7 @@ class Delivery:
 
     def _void(self, source: int) -> None:
         """The grant of a source ended: what was read and lent of it is nobody's business here any more. What was lent
-        of sources behind it is delivered again, after it: a key's later messages follow its earlier ones.
+        of later sources is delivered again, after it: a key's later messages follow its earlier ones.
         """
         self._behind.update(self.reader.sources.after(source))
         self._grants.pop(source, None)
@@ -203,7 +203,7 @@ class Delivery:
         self.leases.void(source)
 
     def _go_back(self) -> None:
-        """Begin anew what lies behind a source that was voided."""
+        """Begin anew what follows a source that was voided."""
         if self._behind:
             behind, self._behind = self._behind, set()
             for source in sorted(behind):

@@ -107,7 +107,7 @@ class ExpiredLetters:
             self.go_on()
 
     def forget_source(self, source: int) -> None:
-        """Its grant is over: whoever has it reads again what waits here."""
+        """Its grant is over: the next holder reads again what waits here."""
         self._waiting = {one: reason for one, reason in self._waiting.items() if one[0] != source}
 
     def close(self) -> None:

@@ -52,9 +52,9 @@ class FetchCursor:
         self._again_s = min(AGAIN_MOST_S, 2 * self._again_s)
 
     def named(self) -> None:
-        """Whoever has the source says so: what failed before may have been another's fault."""
+        """The source's owner answered: an earlier failure may have been another process's fault."""
         self.not_before, self._again_s = 0.0, AGAIN_FIRST_S
-        self.data_came()  # we may not have learned of all that came before this was said
+        self.data_came()  # we may not have learned of all that came before this answer
 
     def received(self, batches: Sequence[Batch]) -> None:
         """An answer: what comes next in this source, or nothing for now. What it passed over is no matter of the

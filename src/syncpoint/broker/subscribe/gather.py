@@ -1,7 +1,7 @@
 """Gather: one subscription from the chains of many publish forwarders.
 
 The publish side as a subscribe forwarder in a cluster sees it: every process that owns a chain with sources of the
-topic is a `peer`; what is said about a source goes to whoever owns its chain now. Sources are announced to the
+topic is a `peer`; messages about a source go to the current owner of its chain. Sources are announced to the
 delivery with their grants. A subscription whose messages must not be with two forwarders at once (ordered or
 exactly-once: *strict*) delivers nothing from a source while its grant is in doubt; what was lent stays lent, and
 counts if the same grant comes back. Everything here runs on the loop's thread; time comes by `tick`, ten times a

@@ -1,6 +1,6 @@
 """Key reader: messages that were held back by their ordering keys, or came back, go to a consumer in order.
 
-Place: beside `pump`, for subscriptions with ordering. `ordering` says which messages of a key may go; they are read
+Place: beside `pump`, for subscriptions with ordering. `ordering` decides which messages of a key may go; they are read
 again, and lent when all are there, in one response.
 """
 

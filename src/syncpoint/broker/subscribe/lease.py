@@ -4,8 +4,8 @@ Place: between `delivery` and consumers, and where acknowledgements come back. T
 outstanding message; this machine turns acknowledgements, nacks, extensions and expiries into records for the publish
 side, into redeliveries, and into dead letters. An exactly-once subscription accepts only the newest, unexpired ack id
 of a message, under the grant it was lent under, and confirms only what is persisted; an id that another process lent
-may have counted there, so it has failed only once the publish side says that its message is not acknowledged. Any other
-subscription accepts late acknowledgements, too.
+may have counted there, so it has failed only once the publish side reports that its message is not acknowledged. Any
+other subscription accepts late acknowledgements, too.
 """
 
 import math
@@ -123,7 +123,7 @@ class LeaseManager:
             try:
                 self._recorded(record, error)
             except Exception:
-                self._unknown.append(record._replace(maybe=True))  # whoever waits is answered when it is begun anew
+                self._unknown.append(record._replace(maybe=True))  # waiting callers are answered when delivery restarts
                 raise
 
         subscription = self.state.record.incarnation
@@ -131,7 +131,7 @@ class LeaseManager:
         self.publish.acknowledge(subscription, self.generation, record.source, record.runs, done, urgent=urgent)
 
     def _recorded(self, record: _Record, error: Exception | None) -> None:
-        """The publish side says what became of it."""
+        """The publish side reports the outcome."""
         source, _, waiting, void, maybe = record
         refused, once = isinstance(error, FailedPrecondition), self.state.record.exactly_once
         if error is None or (refused and not once and self._heir is None):
@@ -148,7 +148,7 @@ class LeaseManager:
             self._unknown.append(record._replace(maybe=True))
             self.state.stalled = True
             if isinstance(error, GivenUp):
-                self._give_up(record, math.inf)  # whoever waits need not wait longer
+                self._give_up(record, math.inf)  # callers need not wait longer
 
     def cannot_record(self) -> Unavailable | None:
         """Why acknowledgements cannot be recorded here now, where that is known."""
@@ -239,7 +239,7 @@ class LeaseManager:
         return [] if self.order is None else self.order.forget(source)
 
     def close(self, heir: "LeaseManager | None" = None) -> None:
-        """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered.
+        """A seek, or the end of the delivery: what is not recorded now is not sent again. Waiting callers are answered.
         `heir`: where neither is the reason, the one that goes on sending it.
         """
         self._closed, self._heir = True, heir
@@ -318,7 +318,7 @@ class LeaseManager:
         self, request: bytes, field: int, reason: Reason, now: float, when_over: Callable[[Identity], WhenOver]
     ) -> tuple[list[Identity], list[bytes]]:
         """Its subscriber has messages become dead letters. Returns these, and the ids under which nothing is lent (any
-        more). What becomes of each is said to `when_over(message)`. Raises `BadAckId`.
+        more). The outcome of each is passed to `when_over(message)`. Raises `BadAckId`.
         """
         taken, invalid = self.table.modify(request, field, 0, int(now * TICKS_PER_S), True)
         for source, offset in sorted(taken):
@@ -349,7 +349,7 @@ class LeaseManager:
             self.came_back(self.table.release_serial(serial), now, "unsent", delivered=False)
 
     def release_unconfirmed(self, consumer: int, now: float) -> None:
-        """What a subscriber that is gone never said to have received."""
+        """Messages that a subscriber that is gone never confirmed to have received."""
         identities = self.table.release_consumer(consumer, unconfirmed=True)
         if identities:
             self.came_back(identities, now, "gone")

@@ -1,6 +1,6 @@
 """Link: the Serve stream to one publish forwarder, opened again whenever it is lost; the driver under a peer.
 
-Leaves to `peers`: everything that is said on it. A new stream takes a new connection, so one that is silent without
+Leaves to `peers`: all messages on it. A new stream takes a new connection, so one that is silent without
 being closed does not stand in the way.
 """
 
@@ -85,7 +85,7 @@ class ServeLink:
             await self._flush(stream)
             raise
         except Exception:
-            log.exception("what the publish forwarder at %s said cannot be taken in; connecting anew", self._address)
+            log.exception("cannot process a message of the publish forwarder at %s; reconnecting", self._address)
         finally:
             self._stream = None
             writer.cancel()
@@ -100,7 +100,7 @@ class ServeLink:
                 self._more.clear()
                 await self._more.wait()
         except SyncpointError:
-            return  # whoever reads learns it, too
+            return  # the reader learns it, too
 
     async def _flush(self, stream: AnyStream) -> None:
         """Send what is left, so that the other side learns of a farewell; it may be in no state to."""

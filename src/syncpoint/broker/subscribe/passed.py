@@ -1,6 +1,6 @@
 """Passed over: messages that could not be read when it was their turn, and when to try them again.
 
-Beside `delivery`. A damaged entry does not hold up what lies behind it; it may be repaired later, and is delivered
+Beside `delivery`. A damaged entry does not hold up what follows it; it may be repaired later, and is delivered
 then. Nothing here is acknowledged, so nothing is lost when this is forgotten: a new cursor begins with the first gap.
 """
 

@@ -3,7 +3,7 @@
 Machine below `gather`, above `link`. A peer is *up* from its first word on a stream until the stream is lost, or until
 it has been silent too long: then everything asked of it has an unknown outcome. The time counts from when the last
 heartbeat that came back was sent, so we stop relying on a grant before its giver stops honouring it. And since a giver
-may have lost a chain without knowing, it says how long ago the chain's disks obeyed it; that counts, too.
+may have lost a chain without knowing, it reports how long ago the chain's disks obeyed it; that counts, too.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Peer:
         the process. `step_guard`: the one of all peers.
         """
         self.address, self.up = address, False
-        self.chains: frozenset[int] = frozenset()  # what it says to have open
+        self.chains: frozenset[int] = frozenset()  # what it reports to have open
         self._owned_at: dict[int, float] = {}  # chain -> as of when its disks are known to have obeyed it
         self.attached: set[int] = set()
         self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION, registered=registered)

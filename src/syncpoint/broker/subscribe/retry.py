@@ -26,7 +26,7 @@ class OffsetRun(NamedTuple):
 
 
 def rest_s(policy: Retry | None, attempts: int) -> float:
-    """How long a message rests that came back from so many deliveries."""
+    """How long a message rests after this many deliveries."""
     return min(policy.max_s, policy.min_s * 2.0 ** min(attempts - 1, 60)) if policy and attempts else 0.0
 
 

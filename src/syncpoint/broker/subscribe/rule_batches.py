@@ -23,7 +23,7 @@ from syncpoint.broker.subscribe.rule_work import JUDGED_BYTES, Judged, standing
 from syncpoint.broker.subscribe.shared_state import Reason, SharedState
 
 JUDGED_S = 0.05
-"""Of messages that are read on: when it has taken so long, others have their turn."""
+"""How long one subscription may judge messages before others have their turn."""
 KEPT_S = 60.0
 """How long what was judged after its pull had ended is kept for the next pull."""
 _SIZE = struct.Struct("<I")
@@ -86,7 +86,7 @@ class RuleBatches:
         """The batches of an answer as they are to be lent. `end`: what was asked for ends there. `some`: the first of
         them will do, what is left is asked for again. `given_up`: they become dead letters, for which messages that
         rules fail at are left as they came. `judged`: what other processes have made of them; nothing comes after
-        the last of these. Raises `ResourceExhausted` while the project is behind with paying for what is judged here.
+        the last of these. Raises `ResourceExhausted` while the project is in arrears for what is judged here.
         """
         rules, work = self._state.rules, self._state.work
         if rules is None:

@@ -36,7 +36,7 @@ AT_ONCE_CHARS: Final = 4_000
 """Characters of rules, times messages, that are judged on the loop: a millisecond or two, of the worst patterns 12."""
 PIECE_CHARS: Final = 400_000
 JUDGED_BYTES: Final = 2 << 20
-"""Of messages that are read on: when so much was made of them, others have their turn."""
+"""How much may be made of messages before others have their turn."""
 _SIZE: Final = struct.Struct("<I")
 
 Asked = tuple[int, int, bytes]  # source, place, message
@@ -118,7 +118,7 @@ class RuleWork:
             for work, asked in judging.pieces:
                 found = await self._apart(partial(judged_by, work, asked, judging.room), judging.project)
                 outcomes.update(zip(((source, place) for source, place, _ in asked), found, strict=False))
-        except Exception as error:  # whoever asked has to go on, whatever it was
+        except Exception as error:  # the caller has to continue, whatever it was
             if not isinstance(error, SyncpointError):
                 log.exception("rules of %s could not be judged by another process", judging.project)
             then(error)

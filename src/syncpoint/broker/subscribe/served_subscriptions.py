@@ -128,8 +128,8 @@ class ServedSubscriptions:
         if not served.strict:
             return
         for peer in self.peers.by_address.values():
-            # A process that is known to have lost a chain says nothing about grants of its new owner, and is not asked
-            # about them again: they would stay in doubt for ever.
+            # A process that is known to have lost a chain does not decide about grants of its new owner, and is not
+            # asked about them again: they would stay in doubt for ever.
             late = peer.unowned(now) if peer.up else ()
             unowned = {chain for chain in late if self.peers.owners.get(chain, peer.address) == peer.address}
             if unowned and any(view.held and view.chain in unowned for view in served.sources.values()):

@@ -22,7 +22,7 @@ from syncpoint.catalog.metadata.records import Subscription
 
 
 class Reason(NamedTuple):
-    """Why a message is given up, as its letter says."""
+    """Why a message is given up, for its dead letter."""
 
     name: str
     description: str

@@ -46,7 +46,7 @@ class StepGuard:
             raise
 
     def answer(self, take: Callable[[T], object], about: int) -> Callable[[T], None]:
-        """An answer that is taken in a step of its own, whenever it comes and whoever brings it."""
+        """An answer that is taken in a step of its own, whenever it comes and from any caller."""
         return lambda answer: self.run(partial(take, answer), about)
 
     def doubts(self, subscription: int) -> bool:

@@ -268,7 +268,7 @@ class SubscribeForwarder:
         return self.guard.ask(step, record.incarnation)
 
     def take_outcome(self, record: Subscription, request: bytes) -> None:
-        """What became of messages that were lent and are not passed on, as a serialised TurnRequest says. Those that
+        """What became of messages that were lent and are not passed on, as a serialized TurnRequest. Those that
         failed come first: what is lent of their keys is taken back with them. Raises `BadAckId`.
         """
         known = self.catalog.subscription_by_incarnation(record.incarnation)

@@ -1,6 +1,6 @@
 """Message transforms between a delivery and one of its consumers.
 
-Place: on one node; in a cluster proxies apply them, behind whatever opens sealed data.
+Place: on one node; in a cluster proxies apply them, after sealed data is opened.
 Promise: responses reach a consumer in the order in which they were made. What a consumer that has left did not get is
 free again, and so is what could not be sent whatever the reason. Nothing more is lent to a consumer while a response to
 it is transformed: what waited for a slow transform would outlive its leases, be lent again, and wait again; and what
@@ -83,7 +83,7 @@ class TransformedSending:
             else:
                 for response in responses:
                     self._send([response], serials)
-        except Exception:  # whatever is wrong with one response, those behind it are sent
+        except Exception:  # whatever is wrong with one response, later ones are sent
             log.exception("messages of %s cannot be transformed", self._record.name)
             await asyncio.sleep(PAUSE_S)  # they come again at once
             self._forwarder.leave(self._record, None, serials)

@@ -40,7 +40,7 @@ class Barrier:
         self._queries = ClusterQueries(view, peers, deadline_s=deadline_s)
 
     async def confirm(self, topic: int, revision: int) -> None:
-        """Return when every chain of the topic has persisted what the catalog says at `revision`.
+        """Return when every chain of the topic has persisted the state of the catalog at `revision`.
 
         Raises `Unavailable` when one has not within the deadline.
         """

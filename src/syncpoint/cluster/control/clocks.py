@@ -21,12 +21,12 @@ from syncpoint.catalog.metadata.store_client import SharedStore
 from syncpoint.catalog.metadata.view import View
 from syncpoint.wire.transport.network import split_address
 
-OLD_NS = 7 * 86_400_000_000_000  # a member that reported a time so long past is gone, or soon reports again
+OLD_NS = 7 * 86_400_000_000_000  # a member whose last report is older is gone, or soon reports again
 FORGET_MAX = 20  # keys a minute, of each process
 
 
 class ClockReading(NamedTuple):
-    """What a member says: its host, its wall clock, and which time it is sure of."""
+    """What a member reports: its host, its wall clock, and which time it is sure of."""
 
     host: str
     wall_ns: int

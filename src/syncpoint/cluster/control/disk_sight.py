@@ -1,7 +1,7 @@
 """Gives chains up whose disks this process does not reach, if another process reaches them.
 
 Place: a loop beside `ownership_driver`; `reachability` knows which disks answer, the machine decides what follows.
-Promise: a chain is not given up before another process said that it could serve it, and a last look here failed.
+Promise: a chain is not given up before another process reported that it could serve it, and a last look here failed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Place: read by whoever makes chains, routes to them or lets a topic choose; `syncpoint cluster classes` adds to them.
 Promise: the classes of a cluster are those in its metadata, the same for all processes a moment after one was added.
-One that is there never changes and never goes: chains lie on disks as it said when they were made.
+One that is there never changes and never goes: chains lie on disks by its definition when they were made.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Place: on one node, and in any number of processes of a cluster. Changes are mad
 that see the same at once do it once. Who knows when subscriptions were last in use is `LastUses`: `usage_reports` of a
 cluster, `node.uses` of one node.
 Promise: what is too old is judged by a clock that several witnesses agree on, or that one wrong reading does not move
-(`runtime.trusted`), and a subscription as used until surely nobody can have used it for as long as its policy says.
+(`runtime.trusted`), and a subscription as used until surely nobody can have used it for as long as its policy allows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class LastUses(Protocol):
-    """Who knows when subscriptions were last in use. Both ends of a look raise what their store or log says."""
+    """Who knows when subscriptions were last in use. Both ends of a look raise errors of their store or log."""
 
     async def begin(self) -> None:
         """Somebody is about to ask for all of them."""

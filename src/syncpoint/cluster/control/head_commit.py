@@ -61,7 +61,7 @@ class HeadCommit:
         await self._barrier.confirm_leases(subscription, revision)
 
     async def drained(self, record: Subscription) -> Collection[int]:
-        """What every chain of the topic says, none missing, of the catalog as it is now."""
+        """The answers of every chain of the topic, none missing, for the catalog as it is now."""
         return await self._barrier.drained(record, self.catalog.revision)
 
     async def oldest_age_s(self, record: Subscription) -> float:

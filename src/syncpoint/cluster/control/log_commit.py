@@ -78,7 +78,7 @@ class LogCommit:
         return assigned
 
     def _stamped(self, change: CatalogChange) -> CatalogChange:
-        """A new subscription begins behind everything that was stored before its revision."""
+        """A new subscription begins after everything that was stored before its revision."""
         record = change.record
         if not isinstance(record, Subscription) or record.created_revision or change.op is ChangeOp.DELETE:
             return change
@@ -93,7 +93,7 @@ class LogCommit:
         """Followed in the step of the change."""
 
     async def drained(self, record: Subscription) -> Collection[int]:
-        """What the one log says."""
+        """The answer of the one log."""
         return await drained_for_good(self._publish, record.incarnation)
 
     async def oldest_age_s(self, record: Subscription) -> float:

@@ -1,4 +1,4 @@
-"""Being a member: one key under a lease that says that this process lives, what it does and where.
+"""Being a member: one key under a lease, which shows that this process lives, its roles and its address.
 
 Place: in every process of a cluster. The lease is for liveness only: nothing that must not happen twice rests on it.
 Promise: while the process lives and reaches the metadata its key is there, again and again after an outage. A name that
@@ -124,7 +124,7 @@ class Membership:
                         return result.revision
                 except Indeterminate as error:
                     log.info("%s does not know whether it is registered: %s", self.me.name, error)
-                continue  # whoever was faster is checked
+                continue  # check the process that was faster
             if loop.time() >= end:
                 raise NameTaken(
                     f"the name {self.me.name} is taken: a living process at {holder.address}"
@@ -136,7 +136,7 @@ class Membership:
     async def _is_over(self, holder: Member) -> bool:
         """Whether an earlier holder of the name is dead, whatever its lease says. An address that is refused here, or
         is our own, may be that of another process elsewhere: 127.0.0.1, say, or behind a firewall. What a machine is
-        called says nothing.
+        called proves nothing.
         """
         if holder.incarnation == self.me.incarnation:
             return True  # this very process

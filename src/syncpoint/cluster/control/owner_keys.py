@@ -1,7 +1,7 @@
 """The key of a chain's owner in the metadata: claimed, confirmed, given up, each by one compare-and-set.
 
 Place: under `ownership_driver`, which turns outcomes into events of the machine.
-Promise: the key is under this process's lease and says the epoch the chain was opened with. An outcome that is unknown
+Promise: the key is under this process's lease and has the epoch the chain was opened with. An outcome that is unknown
 is read before anything is concluded from it.
 """
 

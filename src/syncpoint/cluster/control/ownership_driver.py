@@ -130,7 +130,7 @@ class OwnershipDriver:
         await asyncio.shield(gone)
 
     def ended(self, chain: int, error: Exception | None) -> None:
-        """The host says that a chain it had open has ended by itself."""
+        """The host reports that a chain it had open ended by itself."""
         log.warning("chain %d has ended at %s: %s", chain, self.membership.me.name, error)
         self.machine.ended(chain, self.clock.monotonic(), fenced=isinstance(error, DiskFenced))
         self._wake.set()

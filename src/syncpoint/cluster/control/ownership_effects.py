@@ -10,7 +10,8 @@ from syncpoint.catalog.metadata.view import Versioned
 
 
 class OwnershipView(NamedTuple):
-    """What the metadata says. `draining`: names of members that take nothing new; `owned_at`: how far `owners` is."""
+    """The state in the metadata. `draining`: names of members that take nothing new; `owned_at`: how far `owners`
+    is."""
 
     members: Mapping[str, Versioned[Member]]
     draining: frozenset[str]
@@ -49,14 +50,14 @@ class CloseChain(NamedTuple):
 
 
 class ReleaseOwnership(NamedTuple):
-    """Delete the owner's key, if it still says this epoch."""
+    """Delete the owner's key if it still has this epoch."""
 
     chain: int
     epoch: int
 
 
 class YieldOwnership(NamedTuple):
-    """Delete the owner's key, if it still says this epoch, while the chain is still being closed."""
+    """Delete the owner's key, if it still has this epoch, while the chain is still being closed."""
 
     chain: int
     epoch: int

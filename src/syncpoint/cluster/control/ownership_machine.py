@@ -1,7 +1,7 @@
 """Who opens which chain: the decisions, without a clock, a network or a store.
 
-Place: one machine in every publish forwarder process, driven by `ownership_driver`. It receives what the metadata says
-and what its own doings came to; `step` answers what to do now.
+Place: one machine in every publish forwarder process, driven by `ownership_driver`. It receives the state of the
+metadata and what its own doings came to; `step` answers what to do now.
 Promise: safety is not made here. Every claim is one compare-and-set that raises the chain's epoch, and disks refuse
 lower epochs, so two owners of the same epoch are impossible whatever this machine believes. What is made here: a chain
 without a living owner is claimed, by the least loaded forwarder first and by the others a little later; a chain goes

@@ -76,7 +76,7 @@ class Commit(Protocol):
         ...
 
     async def drained(self, record: Subscription) -> Collection[int]:
-        """Stopped lanes of a subscription of which no log keeps anything, nor will whoever owns one next."""
+        """Stopped lanes of a subscription of which no log keeps anything, now or under a later owner."""
         ...
 
     async def oldest_age_s(self, record: Subscription) -> float:
@@ -143,7 +143,7 @@ class ControlPlane:
 
     async def forget_lanes(self, subscription: int) -> bool:
         """Remove the stopped lanes of a subscription of which nothing is kept any more; whether there were any. Raises
-        `Unavailable` where not every log of the topic says so in time, and `Conflict`.
+        `Unavailable` if not every log of the topic confirms it in time, and `Conflict`.
         """
         record = self.catalog.subscription_by_incarnation(subscription)
         if record is None or not stopped_lanes(record.options):

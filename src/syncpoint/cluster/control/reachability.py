@@ -4,7 +4,7 @@ Place: beside `ownership_driver`, for one question that the claims of a process 
 that reaches the metadata and its clients, but too few of its disks, keeps its ownership and serves nobody. What does
 not answer for `PATIENCE_S` is out of sight; a chain whose disks in sight cannot acknowledge is better served by
 somebody else, if anybody sees more.
-Promise: says nothing of disks that fail in a process that answers; storage sees to those.
+Promise: does not judge disks that fail in a process that answers; storage sees to those.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Registration:
         """Nothing of the topic is left in the chain, which this process owns under `epoch`; False when it does not own
         it any more, or has registered it again. Raises `Unavailable`; the caller tries again some time. `still` is
         asked right before the removal is sent, which happens only after the metadata have answered: up to then the
-        chain is registered, and stays so where it says no.
+        chain is registered, and stays so if the answer is no.
 
         Whatever becomes of it, it is void once the chain has been registered again: every registration is a write of
         the key, and only the one that was read here is deleted.
@@ -109,7 +109,7 @@ class Registration:
             await self._reached(revision)
         except Exception as error:
             answer.set_exception(error)
-            answer.exception()  # reported to whoever still waits; if nobody does, there is nothing to report
+            answer.exception()  # reported to callers that still wait; if nobody does, there is nothing to report
         else:
             answer.set_result(revision)
         finally:

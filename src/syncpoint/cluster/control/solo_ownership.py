@@ -31,7 +31,7 @@ class LogCatalog:
 
 
 class NobodyAsks:
-    """`publish.ingress.Registrar`: whoever asks for the chains of a topic has only this one."""
+    """`publish.ingress.Registrar` of one node: all topics have this one chain."""
 
     def __init__(self, shared: LogCatalog) -> None:
         self._shared = shared

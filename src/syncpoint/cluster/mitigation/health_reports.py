@@ -21,7 +21,7 @@ class ReportedDisk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """`news`: another one with each report that says something bad, so that none is counted twice. `failed` of `ended`
+    """`news`: another one with each bad report, so that none is counted twice. `failed` of `ended`
     calls ended by a fault of the process; both 0 where none did. `disks`: by process that serves them, the worst; those
     that were well are not named.
     """

@@ -88,7 +88,7 @@ class MitigationDriver:
     async def look(self) -> None:
         """One look at all members. Raises `SyncpointError` and `StoreError`."""
         if not self._leads():
-            self._mitigator = Mitigator(self._settings)  # whoever leads next begins with what is stored
+            self._mitigator = Mitigator(self._settings)  # the next leader begins with what is stored
             self._said.clear()
             self._over_budget = self._lost = frozenset()
             self._recalled = False

@@ -16,7 +16,7 @@ from syncpoint.cluster.mitigation.drain_budget import BudgetedProcess
 
 NO_ZONE: Final = ""
 FORGOTTEN_S: Final = 86_400.0
-"""After so long a zone that did not come back is not expected any more."""
+"""When a zone that did not come back is no longer expected."""
 ABSENT_S: Final = 600.0
 """Longer than a process that crashed takes to be started again, on another machine, too."""
 
@@ -68,7 +68,7 @@ class KnownZones:
         return [one for zone in self.lost for _, one in sorted(self._known[zone].items())]
 
     def written(self) -> dict[str, dict[str, list[str]]]:
-        """For whoever leads next: zone -> name -> roles."""
+        """State for the next leader: zone -> name -> roles."""
         return {
             zone: {name: list(one.roles) for name, one in sorted(known.items())}
             for zone, known in sorted(self._known.items())

@@ -1,7 +1,7 @@
-"""Findings: why the subscribers of a subscription get nothing, or not all, and what to do.
+"""Findings: why the subscribers of a subscription receive nothing, or not everything, and what to do.
 
-Place: serves `syncpoint why` and the console, which ask for the facts; conclusions are drawn here, nobody is asked.
-Promise: never without a finding, the one that explains most first. Says "may" where the answers leave it open.
+Place: serves `syncpoint why` and the console. They query the server for the facts; this module only draws conclusions.
+Promise: there is always a finding, the most likely cause first. Texts use "may" where the facts leave it open.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DELETED_TOPIC = "_deleted-topic_"
 
 @dataclass(frozen=True)
 class Obstacle:
-    """One thing that stands in the way of messages, or that nothing does; `advice` may be empty."""
+    """A reason why messages are not delivered, or that there is none; `advice` may be empty."""
 
     cause: str
     text: str
@@ -28,45 +28,43 @@ class Facts:
     """What the server answered about one subscription."""
 
     name: str
-    """As it was typed: commands in the advice say it like this."""
+    """The name as it was typed, for commands in the advice."""
     config: Any
     """google.pubsub.v1.Subscription."""
     state: Any
     """syncpoint.admin.v1.SubscriptionState."""
     rules: int | None = None
-    """How many it has; None: not known."""
+    """Number of rules; None if unknown."""
     send_suspended: bool | None = None
-    """Of its topic; None: not known."""
+    """Whether publishing to its topic is suspended; None if unknown."""
     unknown: list[str] = field(default_factory=list)
-    """What was not answered, in words, beside those processes that did not answer according to the state."""
+    """Queries without an answer, in words, besides the processes that `state` lists as unreachable."""
 
 
 def findings(facts: Facts) -> list[Obstacle]:
-    """What explains it, the most likely first."""
+    """The likely causes, the most likely first."""
     if facts.config.detached:
-        advice = "Create another subscription: it gets what is published from then on."
-        return [Obstacle("DETACHED", "It is detached from its topic, and gets nothing ever again.", advice)]
+        advice = "Create another subscription; it receives messages published from then on."
+        return [Obstacle("DETACHED", "It is detached from its topic and receives no more messages.", advice)]
     found = [*_stopped(facts), *_consumed_elsewhere(facts), *_waiting(facts), *_coming(facts)]
     if found:
         return found
     if facts.unknown:
-        return [Obstacle("NOT_KNOWN", "What did answer shows nothing wrong, but not all did.", "Ask again.")]
+        return [Obstacle("NOT_KNOWN", "No problem was found, but some queries failed.", "Run the command again.")]
     if facts.state.backlog_messages:
-        return [Obstacle("UNDER_WAY", "Nothing is wrong: messages are on their way.", "")]
-    return [Obstacle("EMPTY", "Nothing is wrong: everything that it was to get is acknowledged.")]
+        return [Obstacle("UNDER_WAY", "No problem was found: messages are being delivered.", "")]
+    return [Obstacle("EMPTY", "No problem was found: all messages are acknowledged.")]
 
 
 def _stopped(facts: Facts) -> list[Obstacle]:
-    """What keeps each and every message."""
+    """Obstacles that stop every message."""
     found = []
     if facts.state.options.receive_suspended:
         advice = f"syncpoint subscriptions update {facts.name} --resume"
-        found.append(Obstacle("RECEIVE_SUSPENDED", "Receiving is suspended: nothing is handed out.", advice))
+        found.append(Obstacle("RECEIVE_SUSPENDED", "Receiving is suspended: no messages are delivered.", advice))
     if facts.state.unknown:
-        text = (
-            "Not every process answers, and messages that they have may wait: " + "; ".join(facts.state.unknown) + "."
-        )
-        found.append(Obstacle("NO_ANSWER", text, "Look at `syncpoint cluster status` and their logs."))
+        text = "Some processes do not answer; messages on them may be waiting: " + "; ".join(facts.state.unknown) + "."
+        found.append(Obstacle("NO_ANSWER", text, "Check `syncpoint cluster status` and the logs of these processes."))
     return found
 
 
@@ -74,7 +72,8 @@ def _consumed_elsewhere(facts: Facts) -> list[Obstacle]:
     """List obstacles of subscriptions whose messages the server itself consumes."""
     config, state = facts.config, facts.state
     if state.delivery_advice:
-        return [Obstacle("DELIVERY_REFUSED", "Its messages may not go where they go.", state.delivery_advice)]
+        text = "The server is not permitted to deliver to the destination."
+        return [Obstacle("DELIVERY_REFUSED", text, state.delivery_advice)]
     if config.push_config.push_endpoint:
         return _pushed(facts)
     if config.cloud_storage_config.bucket:
@@ -90,10 +89,11 @@ def _consumed_elsewhere(facts: Facts) -> list[Obstacle]:
     if not state.HasField("forward"):
         return [_nobody("forwards")]
     if state.forward.last_error:
-        text = f"Its messages are forwarded to {to}, and wait: {state.forward.last_error}"
-        return [Obstacle("FORWARD_WAITS", text, "See to that topic, or hand them out: --clear-forward.")]
+        text = f"Forwarding to {to} fails, so messages wait: {state.forward.last_error}"
+        advice = f"Fix that topic, or stop forwarding: syncpoint subscriptions update {facts.name} --clear-forward"
+        return [Obstacle("FORWARD_WAITS", text, advice)]
     advice = f"To receive them here: syncpoint subscriptions update {facts.name} --clear-forward"
-    return [Obstacle("FORWARDED", f"Its messages are forwarded to {to}, not handed out.", advice)]
+    return [Obstacle("FORWARDED", f"Messages are forwarded to {to}, not delivered to subscribers.", advice)]
 
 
 def _pushed(facts: Facts) -> list[Obstacle]:
@@ -103,40 +103,41 @@ def _pushed(facts: Facts) -> list[Obstacle]:
     if not push.HasField("pause") and not push.last_error:
         return []
     status = f"status {push.last_status}" if push.last_status else "no answer"
-    text = f"{push.endpoint} does not take what is pushed (last: {status}): {push.last_error or 'no reason given'}."
+    text = f"{push.endpoint} rejects pushes (last: {status}): {push.last_error or 'no reason given'}."
     if push.HasField("pause"):
-        text += f" Next try in {push.pause.ToTimedelta().total_seconds():.1f} s."
-    return [Obstacle("PUSH_FAILING", text, "See to the endpoint; 102, 200, 201, 202 and 204 acknowledge a push.")]
+        text += f" Next attempt in {push.pause.ToTimedelta().total_seconds():.1f} s."
+    return [Obstacle("PUSH_FAILING", text, "Fix the endpoint; status 102, 200, 201, 202 or 204 acknowledges a push.")]
 
 
 def _nobody(does: str) -> Obstacle:
-    return Obstacle("NOT_TAKEN", f"No process {does} it at present.", "It begins within seconds; if not: its logs.")
+    advice = "This starts within seconds; otherwise check the logs."
+    return Obstacle("NOT_TAKEN", f"No process {does} its messages yet.", advice)
 
 
 def _waiting(facts: Facts) -> list[Obstacle]:
-    """Why messages that there are do not come."""
+    """Why stored messages are not delivered."""
     config, state = facts.config, facts.state
     found = []
     if state.transform_advice:
-        text = "Its transforms may not ask their model: messages come again instead of being handed out."
+        text = "Its transforms are not permitted to call their model: messages are retried, not delivered."
         found.append(Obstacle("TRANSFORMS_REFUSED", text, state.transform_advice))
     if state.dead_letter_advice:
-        text = "Messages that used up their attempts cannot be moved to the dead letter topic."
+        text = "Messages that reached the maximum of delivery attempts cannot be moved to the dead letter topic."
         found.append(Obstacle("DEAD_LETTERS_REFUSED", text, state.dead_letter_advice))
     taken = config.push_config.push_endpoint or config.cloud_storage_config.bucket or state.options.forward_to
     waiting = max(0, state.backlog_messages - state.outstanding_messages)
     explaining = []  # what is out comes first where nothing else waits
     if not taken and not state.subscribers:
-        text = f"Nobody is connected; {counted(state.backlog_messages, 'message')} not acknowledged{_age(state)}."
+        text = f"No subscriber connected; {counted(state.backlog_messages, 'message')} not acknowledged{_age(state)}."
         advice = f"Start a subscriber, or: syncpoint subscriptions pull {facts.name}"
         explaining.append(Obstacle("NOBODY_CONNECTED", text, advice))
     if state.outstanding_messages:
         text = (
-            f"{counted(state.outstanding_messages, 'message')} of {state.backlog_messages} out with subscribers, not "
+            f"{counted(state.outstanding_messages, 'message')} of {state.backlog_messages} delivered but not "
             f"acknowledged{_age(state)}."
         )
         seconds = config.ack_deadline_seconds
-        advice = f"They come again {seconds} s after they were handed out, or when a client that renews this stops."
+        advice = f"They are redelivered {seconds} s after delivery, or when the client stops extending their leases."
         explaining.insert(len(explaining) if waiting else 0, Obstacle("OUT_WITH_SUBSCRIBERS", text, advice))
     found += explaining
     if waiting and (state.subscribers or taken) and not state.options.receive_suspended:
@@ -146,19 +147,19 @@ def _waiting(facts: Facts) -> list[Obstacle]:
         if config.HasField("retry_policy"):
             may.append("they may wait for the retry policy's backoff")
         text = f"{counted(waiting, 'message')} waiting{_age(state)}: " + ", or ".join(may) + "."
-        found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} shows them."))
+        found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} lists them."))
     return found
 
 
 def _coming(facts: Facts) -> list[Obstacle]:
-    """Why no new messages come."""
+    """Why no new messages arrive."""
     found = []
     topic = facts.config.topic
     if topic == DELETED_TOPIC:
-        text = "Its topic is deleted: nothing new comes."
-        found.append(Obstacle("TOPIC_DELETED", text, "Create topic and subscription again."))
+        text = "Its topic is deleted: no new messages arrive."
+        found.append(Obstacle("TOPIC_DELETED", text, "Create the topic and the subscription again."))
     if facts.rules == 0:
-        text = "It has no rules: no message that is published is selected."
+        text = "The subscription has no rules, so it selects no messages."
         found.append(
             Obstacle("NO_RULES", text, f"syncpoint rules create NAME --subscription {facts.name} --filter ...")
         )
@@ -168,11 +169,11 @@ def _coming(facts: Facts) -> list[Obstacle]:
     if facts.state.backlog_messages or facts.state.unknown or topic == DELETED_TOPIC:
         return found
     if all(one.next_offset <= one.start_offset for one in facts.state.sources):
-        text = f"Nothing was published to {topic} since the subscription was created, as far as is kept."
+        text = f"No retained message was published to {topic} after the subscription was created."
         found.append(Obstacle("NOTHING_PUBLISHED", text, f"To try: syncpoint topics publish {topic} --message hello"))
     elif facts.config.filter:
-        text = f"Nothing waits, and it has a filter: what does not match is acknowledged unseen: {facts.config.filter}"
-        found.append(Obstacle("FILTERED", text, "Compare it with the attributes that publishers set."))
+        text = f"No messages wait. Messages that do not match its filter are acknowledged: {facts.config.filter}"
+        found.append(Obstacle("FILTERED", text, "Compare the filter with the attributes that publishers set."))
     return found
 
 

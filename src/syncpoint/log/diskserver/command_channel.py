@@ -2,7 +2,7 @@
 
 Place: below `remote_disk`, which decides whether to wait, to ask again or to give up.
 Promise: after `connect` the server executes nothing of this channel's earlier connections any more, and a command sent
-again with its number is not executed twice. `ChannelLost` says that nothing is known of the command sent last.
+again with its number is not executed twice. `ChannelLost` means that the outcome of the last command is unknown.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class CommandChannel:
         except (OSError, ValueError) as error:
             self.break_off()
             hang_up(sock)
-            raise ChannelLost(f"{host}:{port} does not say who it is: {error}", self.place) from error
+            raise ChannelLost(f"{host}:{port} did not complete the handshake: {error}", self.place) from error
         if welcome.status == Status.OK:
             self.server, self.boot, self._reader = welcome.server, welcome.boot, reader
             return
@@ -102,7 +102,7 @@ class CommandChannel:
             raise FolderExchanged(errno.ESTALE, welcome.message, f"{host}:{port}")
         if welcome.status == Status.ERROR:
             raise OSError(welcome.errno, welcome.message)
-        raise ChannelLost("an earlier command has not ended")
+        raise ChannelLost("an earlier command is still running")
 
     def exchange(self, request: Request) -> Reply:
         """Send one command and wait for its answer, however long the server works on it. Raises `ChannelLost`."""

@@ -73,7 +73,7 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
             if not again:
                 raise
     else:
-        raise OSError(errno.EINVAL, f"operation {op} without a handle")
+        raise OSError(errno.EINVAL, f"operation {op} needs a handle")
     return Reply()
 
 
@@ -101,7 +101,7 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
         _close(files, handles, number)
         return Reply()
     elif op not in (DiskOp.OPEN, DiskOp.FSTAT, DiskOp.CHANGE):
-        raise OSError(errno.EINVAL, f"operation {op} on a handle")
+        raise OSError(errno.EINVAL, f"operation {op} takes no handle")
     if op in (DiskOp.OPEN, DiskOp.FSTAT):
         found = files.fstat(handle)
         return Reply(a=found.size, b=found.inode, c=found.device)
@@ -110,7 +110,7 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
 
 def _pread(files: Files, handle: int, request: Request) -> Reply:
     data = read_exactly(files, handle, min(request.a, READ_MAX), request.b)
-    # Whoever opens a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
+    # The opening of a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
     return Reply(a=len(data)) if _ZEROS.startswith(data) else Reply(payload=data)
 
 
@@ -124,12 +124,12 @@ def _open(files: Files, folder: str, handles: Handles, request: Request) -> None
         handle = files.open(path, create=bool(request.flags & CREATE) and not reopen, write=writable)
     except FileNotFoundError:
         if reopen:
-            raise OSError(errno.EIO, f"{path} was open and is gone") from None
+            raise OSError(errno.EIO, f"{path} was deleted while open") from None
         raise
     found = files.fstat(handle)
     if reopen and request.other != file_id(found):
         files.close(handle)
-        raise OSError(errno.EIO, f"{path} was exchanged")
+        raise OSError(errno.EIO, f"{path} was replaced while open")
     handles[request.handle] = handle, writable
 
 
@@ -165,7 +165,7 @@ def _change(files: Files, handle: int, changes: Sequence[FileChange]) -> None:
         elif change.kind == ChangeKind.ALLOCATE:
             files.allocate(handle, change.size)
         else:
-            raise OSError(errno.EINVAL, f"change {change.kind} of a file")
+            raise OSError(errno.EINVAL, f"unknown kind of change: {change.kind}")
     if writes:
         write_all(files, handle, writes, begin)
 
@@ -185,5 +185,5 @@ def _inside(folder: str, path: str) -> str:
         return folder
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") for part in parts) or parts[0].startswith(FENCING_FILE):
-        raise PermissionError(errno.EACCES, f"no path of a chain: {path!r}")
+        raise PermissionError(errno.EACCES, f"{path!r} is not a path inside a chain")
     return f"{folder}/{path}"

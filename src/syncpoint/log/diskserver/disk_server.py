@@ -227,5 +227,5 @@ class _Answer:
 
 
 async def serve_disks(settings: DiskServerSettings) -> DiskServer:
-    """Start serving; `address` says where. Raises `OSError`."""
+    """Start serving at `address`. Raises `OSError`."""
     return await asyncio.to_thread(DiskServer, settings)

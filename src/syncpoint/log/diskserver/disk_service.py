@@ -116,9 +116,9 @@ class DiskService:
     def _chain(self, hello: Hello) -> _Chain:
         folders = self._folders.get(hello.disk)
         if folders is None:
-            raise FileNotFoundError(errno.ENOENT, f"no disk {hello.disk!r} is served here")
+            raise FileNotFoundError(errno.ENOENT, f"disk {hello.disk!r} is not served here")
         if not 0 < hello.chain < 10**10:
-            raise ValueError(f"no chain has the number {hello.chain}")
+            raise ValueError(f"{hello.chain} is not a chain number; use 1 to {10**10 - 1}")
         with self._locks[hello.disk]:
             chain = self._chains.get((hello.disk, hello.chain))
             if chain is None:
@@ -209,7 +209,7 @@ class DiskService:
         return reply
 
     def _leave(self, chain: _Chain, *, clean: bool) -> Reply:
-        """Whoever goes on after this has to say hello again, which ends the cleanness."""
+        """A session that continues after this must say hello again, which ends the cleanness."""
         self._close_files(chain)
         channels, chain.channels = chain.channels, {}
         for channel in channels.values():

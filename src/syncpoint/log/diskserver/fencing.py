@@ -7,7 +7,7 @@
 
 Place: below `disk_service`; on `Files`, so that simulations run it.
 Promise: a fencing token that was answered for is durable, and a lower one is never accepted again, whatever restarts.
-Where a machine restarted under an `async` or `memory` chain that was not synced to the end, the file that says which
+Where a machine restarted under an `async` or `memory` chain that was not synced to the end, the file that records which
 disk this is is set aside, so that the disk counts as unknown (protocol rule 3).
 """
 
@@ -97,14 +97,16 @@ class ChainFolders:
 
     def refuse_empty(self) -> None:
         """Raises `FolderExchanged` where the folder is not the one that is held, or has lost its chains."""
-        text = "was deleted or exchanged"
+        text = "was deleted or replaced"
         try:
             self._files.stat(self.root)
-            text = f"holds no {CHAINS} folder: it was emptied"
+            text = f"has no {CHAINS} folder: it was emptied"
             self._files.stat(f"{self.root}/{CHAINS}")
         except (FolderExchanged, FileNotFoundError):
             raise FolderExchanged(
-                errno.ESTALE, f"{self.root} {text}, or the disk is not mounted; disks are required", self.root
+                errno.ESTALE,
+                f"{self.root} {text}, or the disk is not mounted. Mount the disk (require_disks is set).",
+                self.root,
             ) from None
 
     def hold(self, chain: int) -> None:
@@ -186,7 +188,7 @@ class ChainFolders:
     def delete(self, chain: int) -> None:
         """Remove the chain's files. Raises `PermissionError` without a tombstone."""
         if not self.is_dead(chain):
-            raise PermissionError(1, f"chain {chain} has no tombstone: it is not deleted")
+            raise PermissionError(1, f"chain {chain} cannot be deleted: it has no tombstone")
         self._files.let_go(self.folder(chain))
         self._remove(self.folder(chain))
         self._files.sync_dir(f"{self.root}/chains")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from syncpoint.log.diskserver.protocol import ChangeKind, FileChange
 
 SHARE_MIN = 8 << 10  # bytes; what is smaller is sent to each disk
-SENT_MAX = 16 << 20  # per chain and server: what is further behind is sent again
+SENT_MAX = 16 << 20  # per chain and server: older data is sent again
 KEPT_MAX = 64 << 20  # per server
 TAKERS_MAX = 255
 

@@ -7,7 +7,7 @@
                  request of another disk
     reply        sequence number, status, error number, three numbers; the payload is what was read, or the error's text
 
-Place: spoken by `command_channel` and `disk_server`; `disk_service` executes what `Request` says.
+Place: spoken by `command_channel` and `disk_server`; `disk_service` executes each `Request`.
 Promise: a frame longer than `FRAME_MAX` or cut short raises `ValueError`, and nothing of it is executed.
 """
 
@@ -170,13 +170,13 @@ def decode_hello(head: bytes) -> Hello:
     """Raises `ValueError` for anything else, also when there is no version that both sides speak."""
     found = _load(head)
     if found.get("magic") != _MAGIC:
-        raise ValueError("not the protocol of disks")
+        raise ValueError("not the disk protocol")
     try:
         newest, oldest = int(found["version"]), int(found["oldest"])
         if newest < OLDEST or oldest > VERSION:
             raise ValueError(
-                f"versions {oldest} to {newest} of the protocol of disks; here are {OLDEST} to {VERSION}: "
-                "upgrade by one release at a time"
+                f"the peer supports versions {oldest} to {newest} of the disk protocol, this one {OLDEST} to {VERSION}."
+                " Upgrade one release at a time."
             )
         return Hello(
             str(found["disk"]),
@@ -188,7 +188,7 @@ def decode_hello(head: bytes) -> Hello:
             int(found["attempt"]),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"a hello without {error}") from error
+        raise ValueError(f"the hello lacks {error}") from error
 
 
 def encode_welcome(welcome: Welcome) -> list[Buffer]:
@@ -208,13 +208,13 @@ def decode_welcome(head: bytes) -> Welcome:
             str(found["message"]),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"an answer without {error}") from error
+        raise ValueError(f"the answer lacks {error}") from error
 
 
 def _load(head: bytes) -> dict[str, Any]:
     found = json.loads(head)
     if not isinstance(found, dict):
-        raise ValueError("not an object")
+        raise ValueError("not a JSON object")
     return found
 
 
@@ -254,7 +254,7 @@ def encode_request(request: Request) -> list[Buffer]:
             size += change.size
     head = b"".join(parts)
     if len(head) + size > FRAME_MAX:
-        raise ValueError(f"a request of {len(head) + size} bytes")
+        raise ValueError(f"a request of {len(head) + size} bytes exceeds the maximum of {FRAME_MAX}")
     return [LENGTHS.pack(len(head), size), head, *buffers]
 
 
@@ -264,7 +264,7 @@ def decode_request(head: bytes, payload: memoryview) -> Request:
         op, flags, n_path, n_other, n_closes, n_changes, seq, epoch, handle, a, b = _REQUEST.unpack_from(head)
         at = _REQUEST.size
         if len(head) != at + n_path + n_other + 8 * n_closes + _CHANGE.size * n_changes:
-            raise ValueError("a head of the wrong length")
+            raise ValueError("the head has the wrong length")
         path = head[at : at + n_path].decode()
         at += n_path
         other = head[at : at + n_other].decode()
@@ -278,16 +278,16 @@ def decode_request(head: bytes, payload: memoryview) -> Request:
             at += _CHANGE.size
             if kind == ChangeKind.WRITE:
                 if begin + size > len(payload):
-                    raise ValueError("a payload that is too short")
+                    raise ValueError("the payload is too short")
                 changes.append(FileChange(kind, offset, size, payload[begin : begin + size], name, takers))
                 begin += size
             else:
                 changes.append(FileChange(ChangeKind(kind), offset, size, b"", name, takers))
         if begin != len(payload):
-            raise ValueError("a payload that is too long")
+            raise ValueError("the payload is too long")
         return Request(DiskOp(op), handle, a, b, path, other, flags, changes, closes, epoch, seq)
     except struct.error as error:
-        raise ValueError(f"a request cut short: {error}") from error
+        raise ValueError(f"the request is truncated: {error}") from error
 
 
 def encode_reply(reply: Reply) -> list[Buffer]:
@@ -299,7 +299,7 @@ def encode_reply(reply: Reply) -> list[Buffer]:
 def decode_reply(head: bytes, payload: bytes) -> Reply:
     """Raises `ValueError` for a head of the wrong length or an unknown status."""
     if len(head) != _REPLY.size:
-        raise ValueError("a reply of the wrong length")
+        raise ValueError("the reply has the wrong length")
     seq, status, number, a, b, c = _REPLY.unpack(head)
     return Reply(Status(status), number, a, b, c, payload, seq)
 
@@ -308,5 +308,5 @@ def check_lengths(lengths: bytes | bytearray) -> tuple[int, int]:
     """Lengths of head and payload. Raises `ValueError` when they are too much."""
     head, payload = LENGTHS.unpack(lengths)
     if head + payload > FRAME_MAX:
-        raise ValueError(f"a frame of {head + payload} bytes")
+        raise ValueError(f"a frame of {head + payload} bytes exceeds the maximum of {FRAME_MAX}")
     return head, payload

@@ -177,14 +177,14 @@ class RemoteDisk:
         """What to raise: where we gave this disk up ourselves, it was our own next session that ended this one."""
         with self._changed:
             if terms.generation != self.generation:
-                return self._unreachable("it was given up")
+                return self._unreachable("this process gave it up")
             self._fenced = why
             return DiskFenced(errno.ESTALE, why)
 
     def _connect(self, channel: CommandChannel, hello: Hello) -> None:
         address = self._where()
         if address is None:
-            raise ChannelLost("nobody serves it")
+            raise ChannelLost("no process serves it")
         channel.connect(address.host, address.port, hello._replace(disk=address.disk))
         with self._changed:
             if self._boot not in ("", channel.boot):
@@ -221,7 +221,7 @@ class RemoteDisk:
             if self._fenced is not None:
                 raise DiskFenced(errno.ESTALE, self._fenced)
             if generation != self.generation:
-                raise self._unreachable("it was given up")
+                raise self._unreachable("this process gave it up")
             if self._free:
                 channel = self._free.pop()
             else:
@@ -269,4 +269,4 @@ class RemoteDisk:
             self.abandon(new_session() if session is None else session)
 
     def _unreachable(self, why: str) -> DiskUnreachable:
-        return DiskUnreachable(errno.ETIMEDOUT, f"the disk {self.root} cannot be reached: {why}")
+        return DiskUnreachable(errno.ETIMEDOUT, f"disk {self.root} is unreachable: {why}")

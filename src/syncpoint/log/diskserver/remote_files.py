@@ -3,7 +3,7 @@
 Place: handed to `storage.store.Store` instead of `OsFiles` where the disks of a chain are remote; one object per opened
 chain and epoch.
 Promise: what was written and not synced is kept here and sent again to a server that was restarted, so that
-`fdatasync` means the same as on a local disk. Under `sync` a write travels together with the `fdatasync` behind it;
+`fdatasync` means the same as on a local disk. Under `sync` a write travels together with the `fdatasync` after it;
 under `async` and `memory` it is sent at once. An owner with a higher epoch ends this one: `DiskFenced`. A server that
 is away makes writers wait and everybody else fail after a while with `DiskUnreachable`.
 Leaves to the caller: `abandon(root)` for a disk that is given up, and `close` at the end.
@@ -225,7 +225,7 @@ class RemoteFiles:
     def rename(self, old: str, new: str) -> None:
         disk, inner = self._find(new)
         if self._find(old)[0] is not disk:
-            raise OSError(errno.EXDEV, "rename from one disk to another")
+            raise OSError(errno.EXDEV, "cannot rename from one disk to another")
         self._names_change(disk, old, new)
         self._on_path(DiskOp.RENAME, old, inner)
         before = self._find(old)[1]
@@ -254,7 +254,7 @@ class RemoteFiles:
         if since is not None:
             self._unsynced_names.pop(path, None)
             if since != disk.restarts:
-                raise OSError(errno.EIO, "the machine was restarted before the names were synced", path)
+                raise OSError(errno.EIO, "the machine restarted before names were synced", path)
 
     def free_bytes(self, path: str) -> int:
         return self._on_path(DiskOp.FREE_BYTES, path).a
@@ -321,7 +321,7 @@ class RemoteFiles:
                 return disk, ""
             if path.startswith(root) and path[len(root)] == "/":
                 return disk, path[len(root) + 1 :]
-        raise FileNotFoundError(errno.ENOENT, "on none of the disks", path)
+        raise FileNotFoundError(errno.ENOENT, "not on any disk", path)
 
     def _handle(self, number: int) -> RemoteFile:
         try:
@@ -329,7 +329,7 @@ class RemoteFiles:
         except KeyError:
             raise OSError(errno.EBADF, "no such handle") from None
         if found.generation != found.disk.generation:
-            raise DiskUnreachable(errno.ETIMEDOUT, f"the disk {found.disk.root} was given up")
+            raise DiskUnreachable(errno.ETIMEDOUT, f"this process gave up disk {found.disk.root}")
         return found
 
     def _call(self, disk: RemoteDisk, make: Make, generation: int) -> Reply:

@@ -17,8 +17,8 @@ from syncpoint.log.diskserver.protocol import FRAME_MAX, LENGTHS, check_lengths
 
 _IOV_MAX = 512
 _KEEP_BYTES = 6 << 20  # more than a disk's commit
-_GONE = "the other side hung up"
-_SILENT = "the other side is silent"
+_GONE = "the peer closed the connection"
+_SILENT = "the peer does not answer"
 KEEPALIVE_S = 20
 
 
@@ -32,7 +32,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def wait_at_most(sock: socket.socket, seconds: float) -> None:
-    """Let calls that get nowhere for so long fail with `TimeoutError`.
+    """Let calls without progress fail with `TimeoutError` after this time.
 
     Plain sockets wait in the system, not in Python: one call then receives a whole piece, however it comes.
     """
@@ -47,7 +47,7 @@ def wait_at_most(sock: socket.socket, seconds: float) -> None:
 
 
 def hang_up(sock: socket.socket) -> None:
-    """Close it, and wake whoever waits for it in another thread."""
+    """Close it, and wake threads that wait for it."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -93,7 +93,7 @@ class FrameReader:
         head, payload = check_lengths(self._lengths)
         size = head + payload
         if size > size_max:
-            raise ValueError(f"a frame of {size} bytes, not more than {size_max} are expected")
+            raise ValueError(f"a frame of {size} bytes exceeds the expected maximum of {size_max}")
         if size > len(self._buffer) or size < _KEEP_BYTES < len(self._buffer):
             self._buffer = bytearray(max(size, 1 << 16))
         view = memoryview(self._buffer)[:size]
@@ -115,7 +115,7 @@ class FrameReader:
         start = self._exactly(LENGTHS.size + head_size)
         head, payload = check_lengths(start[: LENGTHS.size])
         if head != head_size:
-            raise ValueError(f"a head of {head} bytes, not of {head_size}")
+            raise ValueError(f"the head has {head} bytes, not {head_size}")
         return start[LENGTHS.size :], payload
 
     def read_cut(self, payload: int, sizes: Sequence[int], take: Callable[[bytes], None]) -> None:
@@ -131,7 +131,7 @@ class FrameReader:
             take(self._exactly(left))
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes. On a plain socket that is mostly one call, and the bytes are written once."""
+        """Read `size` bytes. On a plain socket that is mostly one call, and the bytes are written once."""
         data = self._receive(size) if size else b""
         if len(data) == size:
             return data

@@ -2,7 +2,7 @@
 
 Place: filled by `store` at every append with the very buffers that wait for the disks; asked first by every read.
 Promise: bounded in bytes, oldest out first; a source's cached batches are always its newest ones without a gap, so
-whatever lies at or behind the first cached offset is answered from here alone. Owner's thread only.
+whatever lies at or after the first cached offset is answered from here alone. Owner's thread only.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ TakeFrame = Callable[[IndexRecord, bytes], bool]
 """Is given the payload of a record, and says whether it takes another."""
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
-PART_BYTES = 256 * 1024  # read, verified and used before the next: so much stays in a processor's cache
+PART_BYTES = 256 * 1024  # read, verified and used before the next; fits into a processor's cache
 FAR_PART_BYTES = 8 << 20  # the same where each read costs two changes of threads, and mostly a trip to another process
 LARGE = 64 * 1024  # payloads from this size on are pieces of their own: a call costs less than copying them out
 
@@ -124,7 +124,7 @@ class CopyReader:
             raise Gone
         if away is not None:
             raise _unreachable(segment) from away
-        raise DamagedIndex(f"the index page at {offset} of segment {segment.log}/{segment.seq} is on no disk")
+        raise DamagedIndex(f"index page {offset} of segment {segment.log}/{segment.seq} is missing on every disk")
 
     def frames(self, segment: Segment, records: Sequence[IndexRecord]) -> list[tuple[Header, bytes]]:
         """Header and payload of each record.
@@ -168,7 +168,7 @@ class CopyReader:
         if away is not None or missing[0] in coming or self._late(segment, position):
             raise _unreachable(segment) from away
         raise StorageDamaged(
-            f"entry {position} of log {segment.log} is on no disk in good order",
+            f"entry {position} of log {segment.log} has no good copy on any disk",
             resume_offset=record.first_offset + record.count,
             log=segment.log,
             segment=segment.seq,
@@ -217,7 +217,7 @@ class CopyReader:
                 lambda: self._files.pread_path(copy.path, sizes, records[0].offset, coming.piece), patience_s
             )
         except OSError as error:
-            log.debug("segment %d of log %d is read from elsewhere: %s", segment.seq, segment.log, error)
+            log.debug("segment %d of log %d is read from another disk: %s", segment.seq, segment.log, error)
         return coming.stop()
 
     def opened(self, segment: Segment) -> Opened:
@@ -315,7 +315,7 @@ class Opened:
             try:
                 found = self._read(self._copy, records)
             except OSError as error:
-                log.debug("segment %d of log %d is opened anew: %s", self._segment.seq, self._segment.log, error)
+                log.debug("segment %d of log %d is reopened: %s", self._segment.seq, self._segment.log, error)
         if found is None:
             self._copy = None
             return self._access.frames(self._segment, records)
@@ -346,7 +346,7 @@ class Opened:
 
 def _unreachable(segment: Segment) -> CopiesUnreachable:
     return CopiesUnreachable(
-        f"segment {segment.seq} of log {segment.log} is on disks that cannot be reached or have not written it yet",
+        f"segment {segment.seq} of log {segment.log} is only on disks that are unreachable or have not written it yet",
         log=segment.log,
         segment=segment.seq,
     )

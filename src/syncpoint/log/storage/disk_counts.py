@@ -2,7 +2,7 @@
 
 Place: written where the work is done, read by `metrics`.
 Promise: a disk's numbers outlive its writers: they go on where it comes back under a new identity. Those that a disk's
-thread writes may be a little behind for whoever reads them.
+thread writes may be slightly out of date for readers.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from syncpoint.log.storage.index import IndexRecord
 from syncpoint.log.storage.log import Log
 from syncpoint.log.storage.quorum import AckRule
 
-NOT_SERVED = "the disks that are left cannot acknowledge"
-NOT_OPENED = "the disks that are left are too few to open it"
-NOT_WHOLE = "it does not open while something that was promised is on no disk that answers"
+NOT_SERVED = "too few disks would remain to acknowledge messages"
+NOT_OPENED = "too few disks would remain to open it"
+NOT_WHOLE = "it cannot open while persisted data is missing on every disk that answers"
 
 
 class EntryFate(IntEnum):

@@ -1,6 +1,6 @@
 """What can go wrong with a store, by what the operator does next.
 
-Place: raised by `store`, `recovery` and `reader`. Each says which disks, logs and positions it is about; `facts`
+Place: raised by `store`, `recovery` and `reader`. Each names the disks, logs and positions it is about; `facts`
 holds the same as plain values for tools.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from syncpoint.base.model.errors import Code, SyncpointError
 
 GO_ON = (
-    "No message was touched. Start the version of Syncpoint that wrote it; or name an empty folder, in which this "
-    "version begins with nothing. See docs/data-on-disk.md."
+    "Nothing was changed. Start the version of Syncpoint that wrote it, or choose an empty folder to start without "
+    "data. See docs/data-on-disk.md."
 )
-"""What to do with data in a format that this version cannot read."""
+"""Advice for data in a format that this version cannot read."""
 
 
 class StorageError(SyncpointError):

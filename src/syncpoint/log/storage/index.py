@@ -67,7 +67,7 @@ class Index(Protocol):
     """Both forms answer the same questions."""
 
     def records(self, source: int, begin: int, limit: int) -> list[IndexRecord]:
-        """Up to `limit` message records of `source` in offset order, from the first that ends behind `begin`."""
+        """Up to `limit` message records of `source` in offset order, from the first that ends after `begin`."""
         ...
 
     def at_time(self, source: int, time_ns: int) -> IndexRecord | None:
@@ -133,7 +133,7 @@ class ActiveIndex:
                 self._by_source[source] = array("I", (number,))
             elif self._first[rows[-1]] <= first:
                 rows.append(number)
-            else:  # copied forward behind later ones
+            else:  # copied forward after later ones
                 insort(rows, number, key=self._first.__getitem__)
         else:
             self._controls.append(number)
@@ -204,7 +204,7 @@ def encode_index(index: Index, seed: int) -> tuple[bytes, int, int, int]:
 
 
 def index_bytes(entries: int, sources: int) -> int:
-    """An upper bound for the size of the pages of so many entries and sources."""
+    """An upper bound for the size of the pages of the given numbers of entries and sources."""
     return PAGE * (entries // RECORDS_PAGE + sources // SUMMARIES_PAGE + 4)
 
 
@@ -252,7 +252,7 @@ class PageCache:
 
 
 class SealedIndex:
-    """The index behind a sealed segment, read page by page. `page(n)` gives its n-th page, checked."""
+    """The index at the end of a sealed segment, read page by page. `page(n)` gives its n-th page, checked."""
 
     __slots__ = ("_controls", "_messages", "_page", "_sources")
 

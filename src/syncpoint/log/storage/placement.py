@@ -5,7 +5,7 @@ Promise: N clusters of M disks each, a cluster's disks served by as many process
 as they can be, then the least loaded first. Modes, when racks (or disks) are fewer than wanted:
     enforce   the ack rule itself asks for `racks_min` racks, so that losing one rack fewer loses nothing that was
               acknowledged; refused where there are too few racks, clusters or disks
-    degrade   goes on with what there is, down to one disk, and says `below_policy` whenever some acknowledging set
+    degrade   goes on with what there is, down to one disk, and reports `below_policy` whenever some acknowledging set
               would stand in too few racks
     any       racks do not count; too few clusters or disks are refused
 What enforce costs: with two racks, losing the smaller one stops acknowledgements until it is back (see docs/quorum.md).
@@ -54,11 +54,11 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise ValueError(f"placement is one of {', '.join(MODES)}, not {self.mode}")
+            raise ValueError(f"placement must be one of {', '.join(MODES)}, not {self.mode}")
         self.rule(self.clusters, self.disks)  # raises ValueError for even numbers
 
     def rule(self, clusters: int, disks: int) -> AckRule:
-        """The rule for so many, racks aside."""
+        """The rule for these numbers, racks aside."""
         slots = tuple(number for number in range(clusters) for _ in range(disks))
         return AckRule(slots, self.within, self.over)
 
@@ -103,8 +103,8 @@ def place(
     have = Counter(one.place.cluster for one in found)
     enough = sum(1 for count in have.values() if count >= wanted.disks)
     raise NoPlace(
-        f"{wanted.clusters} clusters of {wanted.disks} disks are required"
-        f"{' in ' + ', '.join(sorted(regions)) if regions else ''}; {enough} have that many"
+        f"the policy needs {wanted.clusters} clusters with {wanted.disks} disks each"
+        f"{' in ' + ', '.join(sorted(regions)) if regions else ''}; only {enough} have that many"
     )
 
 
@@ -122,7 +122,7 @@ def _judge(chosen: Sequence[Candidate], wanted: Wanted, clusters: int, disks: in
         return Placed(places, rule, below_policy=False, reasons=())
     if wanted.mode == ENFORCE:
         if len(names) < wanted.racks_min:
-            raise NoPlace(f"{wanted.racks_min} racks are required, the disks are in {len(names)}")
+            raise NoPlace(f"the policy needs {wanted.racks_min} racks, but the disks are in {len(names)}")
         if wanted.racks_min > 1:
             rule = AckRule(rule.clusters, rule.within, rule.over, racks, wanted.racks_min)
         return Placed(places, rule, below_policy=False, reasons=())
@@ -130,7 +130,7 @@ def _judge(chosen: Sequence[Candidate], wanted: Wanted, clusters: int, disks: in
     if (clusters, disks) != (wanted.clusters, wanted.disks):
         reasons.append(f"{clusters}x{disks} disks instead of {wanted.clusters}x{wanted.disks}")
     if not rule.always_spans(racks, wanted.racks_min):
-        reasons.append(f"{wanted.racks_min} racks are required, the disks that acknowledge may be in fewer")
+        reasons.append(f"the policy needs {wanted.racks_min} racks, but the disks that acknowledge may be in fewer")
     return Placed(places, rule, bool(reasons), tuple(reasons))
 
 
@@ -145,7 +145,7 @@ class _Chooser:
         self._seed = seed
 
     def choose(self, clusters: int, disks: int) -> list[Candidate] | None:
-        """So many clusters with so many disks each, or None."""
+        """Choose `clusters` clusters with `disks` disks each; None if there are too few."""
         left = {name: some for name, some in self._clusters.items() if len(some) >= disks}
         chosen: list[Candidate] = []
         used: Counter[tuple[str, str, str]] = Counter()

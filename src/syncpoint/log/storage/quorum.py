@@ -1,7 +1,7 @@
 """Who must hold what: pure arithmetic on a fragment's ack rule (protocol rule 2).
 
 Place: asked by `log` after every commit, by `disk_set` before it gives one up, and by recovery before it believes that
-something is not there. The rule is stored in every segment's header, so that whoever reads it years later knows which
+something is not there. The rule is stored in every segment's header, so that a reader years later knows which
 sets could acknowledge then.
 Promise: everything follows from one question, "can this set of disks acknowledge?", which never turns from yes to no
 when a disk is added. A set is enough to read from, or to fence, when those outside it cannot acknowledge; hence every
@@ -28,7 +28,7 @@ _MEMBER = struct.Struct("<HH")
 def majority(members: int) -> int:
     """Size of a majority. Raises `ValueError` unless the number of members is odd."""
     if members < 1 or members % 2 == 0:
-        raise ValueError(f"a fragment has an odd number of disks and of clusters, not {members}")
+        raise ValueError(f"the numbers of disks and of clusters must be odd, not {members}")
     return members // 2 + 1
 
 
@@ -66,14 +66,14 @@ class AckRule:
         groups = _groups(self.clusters)
         size = len(self.clusters) // max(1, len(groups))
         if any(len(group) != size for group in groups):
-            raise ValueError("all clusters of a fragment have the same number of disks")
+            raise ValueError("all clusters of a fragment must have the same number of disks")
         racks = _groups(self.racks)
         if self.racks and len(self.racks) != len(self.clusters):
-            raise ValueError("name the rack of every disk, or of none")
+            raise ValueError("give the rack of every disk or of none")
         if self.racks_min < 1 or (self.racks_min > 1 and self.racks_min > len(racks)):
-            raise ValueError(f"{self.racks_min} racks are required, the disks are in {len(racks)}")
+            raise ValueError(f"racks_min is {self.racks_min}, above the number of racks ({len(racks)})")
         if not all(0 <= number <= 0xFFFF for number in (*self.clusters, *self.racks)):
-            raise ValueError("clusters and racks are numbered from 0 to 65535")
+            raise ValueError("numbers of clusters and racks must be 0 to 65535")
         most, many = majority(size), majority(len(groups))
         object.__setattr__(self, "_groups", groups)
         object.__setattr__(self, "_rack_groups", racks if self.racks_min > 1 else ())
@@ -162,7 +162,7 @@ class AckRule:
             raise ValueError(f"not an ack rule: {error!r}") from error
 
     def encode(self) -> tuple[int, bytes]:
-        """What a segment's header has in the place of the count, and what it has behind the members.
+        """What a segment's header has in the place of the count, and what it has after the members.
 
         A plain majority is a count and nothing else, as it was before there were other rules.
         """
@@ -175,10 +175,10 @@ class AckRule:
 
     @staticmethod
     def decode(count: int, members: int, rest: bytes) -> AckRule:
-        """The rule of a header with so many members. Raises `ValueError` for one that no version has written."""
+        """The rule of a header with `members` members. Raises `ValueError` for one that no version has written."""
         if not count & _EXTENDED:
             if majority(members) != count:
-                raise ValueError(f"{count} of {members} disks is no majority")
+                raise ValueError(f"{count} of {members} disks is not a majority")
             return AckRule.single(members)
         try:
             within, over, racks_min, racks = _SHAPE.unpack_from(rest)

@@ -1,6 +1,6 @@
 """Reads from disk: find the batches of a source, fetch them in few large reads, verify, answer.
 
-Place: behind the tail cache; a worker thread calls `step`, answers go to the owner's thread by `notify`.
+Place: for what the tail cache lacks; a worker thread calls `step`, answers go to the owner's thread by `notify`.
 Promise: batches in offset order without holes as far as they are stored, each verified against its checksum; a bad
 copy is reported and another disk's is served. Where a source goes on, more than was asked for is fetched and kept for
 the next read.
@@ -22,8 +22,8 @@ from syncpoint.log.storage.record import StoredBatch
 
 Reply = Callable[[list[StoredBatch] | Exception], None]
 Take = Callable[[StoredBatch], bool]
-"""Is given a batch, while the reader's thread is at this read, and says whether it takes another. It may be called by
-another thread, for which that one waits."""
+"""Is given a batch, while the reader's thread is at this read, and returns whether it takes another. It may be called
+by another thread, for which that one waits."""
 _FIRST_LOOK = 8  # records taken from an index at first: entries are mostly large, or there are few
 _LOOK = 64  # and at once later on
 
@@ -31,7 +31,7 @@ _LOOK = 64  # and at once later on
 class ReadRequest(NamedTuple):
     """One read: look into `segments` in order.
 
-    With `take`, which gets the batches in place of `reply` (that gets an empty list behind them), nothing is fetched
+    With `take`, which gets the batches in place of `reply` (that gets an empty list after them), nothing is fetched
     beyond the batch with which `max_bytes` are full; without, at least one batch is, and what fits.
     """
 
@@ -266,7 +266,7 @@ def _up_to(found: list[_Found], wanted: int) -> list[_Found]:
 
 
 def _filling(found: list[_Found], wanted: int) -> list[_Found]:
-    """As few as have so many bytes together."""
+    """The fewest that together have this many bytes."""
     size = 0
     for number, one in enumerate(found):
         size += one.record.length

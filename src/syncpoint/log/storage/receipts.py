@@ -125,9 +125,9 @@ def _state(
 ) -> tuple[CopyState, str]:
     disk, copy = request.disks[slot], segment.copies.get(slot)
     if not disk.answers:
-        return CopyState.UNREACHABLE, "the disk has failed, or does not answer"
+        return CopyState.UNREACHABLE, "the disk failed or does not answer"
     if copy is None:
-        return CopyState.ABSENT, "the disk was not there then, and is not filled yet"
+        return CopyState.ABSENT, "the disk joined later and has not caught up yet"
     position = segment.first_position + record.ordinal
     if not copy.sealed and (not copy.has(position) or (segment.log == request.log and disk.synced < position)):
         return CopyState.LATE, "not written yet"
@@ -137,4 +137,4 @@ def _state(
         return CopyState.UNREACHABLE, str(error) or "the disk does not answer"
     except OSError as error:
         return CopyState.DAMAGED, f"read failed: {error}"
-    return (CopyState.HELD, "") if found else (CopyState.DAMAGED, "its checksum is wrong")
+    return (CopyState.HELD, "") if found else (CopyState.DAMAGED, "checksum mismatch")

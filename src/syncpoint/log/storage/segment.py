@@ -1,7 +1,7 @@
 """The fixed pages of a segment file: header, mark page, trailer.
 
     page 0       header            who this copy is: universe, log, number, incarnation, members of its fragment
-    page 1       header again      so that one rotten page does not lose the seed of every checksum behind it
+    page 1       header again      so that one rotten page does not lose the seed of every checksum after it
     page 2       marks             two slots, written in turn when the disk goes idle: synced up to here
     page 3 ...   frames            positions first_position, first_position + 1, ...
     then         index             see `index`; aligned to a page
@@ -71,7 +71,7 @@ class Trailer(NamedTuple):
 
     sealed_by: int  # log counter of the incarnation that sealed; of two seals the higher one holds
     last_position: int  # first_position - 1 for an empty segment
-    data_end: int  # file offset behind the last frame
+    data_end: int  # file offset after the last frame
     index_offset: int
     messages: int  # records of each section of the index
     controls: int

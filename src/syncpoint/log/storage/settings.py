@@ -49,7 +49,7 @@ class StorageSettings:
     segment_entries_max: int = 65_536  # keeps sealing a segment of tiny entries short
     commit_bytes_max: int = 4 * MIB  # of one write + sync; more waiting entries make further commits
     commit_spacing_s: float = 0.0  # commits of a busy disk begin up to this far apart: few large ones, for far disks
-    commit_full_bytes: int = MIB  # ... unless so much waits
+    commit_full_bytes: int = MIB  # ... unless this much waits
     sync_interval_s: float = 0.05  # durability async and memory: age of the oldest unsynced write
     idle_mark_s: float = 0.2  # an idle disk notes how far it is synced, so that rot in the last commit is known as rot
     cache_bytes: int = 192 * MIB  # newest batches kept in memory
@@ -60,7 +60,7 @@ class StorageSettings:
     pool_segments_max: int = 8  # recycled segments beyond this are deleted
     reserve_bytes: int | None = None  # admission stops below this much room; default: two segments
     bytes_max: int | None = None  # quota of one disk folder; default: the file system's free space
-    lag_bytes_max: int = 64 * MIB  # a disk further behind leaves the live stream and is completed from the others
+    lag_bytes_max: int = 64 * MIB  # a disk that lags more leaves the live stream and is completed from the others
     read_patience_s: float = 2.0  # a read that takes longer is tried on another disk that has a copy
     hung_s: float = 10.0  # a disk whose commit takes longer is given up, if the others suffice
     probe_interval_s: float = 1.0  # how often identity, room and failed disks are checked
@@ -75,7 +75,7 @@ class StorageSettings:
     def __post_init__(self) -> None:
         Durability(self.durability)  # raises ValueError for an unknown word
         if self.segment_bytes < 64 * 1024:
-            raise ValueError("segment_bytes: at least 65536")
+            raise ValueError("segment_bytes must be at least 65536")
 
     @property
     def reserve(self) -> int:

@@ -115,7 +115,7 @@ class Store:
         local = known.rule is None
         rule = known.rule or AckRule.single(len(disks))
         if len(rule) != len(disks):
-            raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
+            raise ValueError(f"the ack rule has {len(rule)} disks, but {len(disks)} are given")
         workers = environment.make_workers()
         known = known._replace(rule=rule)
         recovery = recover([str(disk) for disk in disks], settings, environment, workers.together, known)
@@ -139,7 +139,7 @@ class Store:
     def close(self, timeout_s: float = 10.0) -> None:
         """Write and seal what was appended, stop the threads, give the disks back. Idempotent.
 
-        A hung disk is left behind after `timeout_s`.
+        A hung disk is given up after `timeout_s`.
         """
         if not self._closed:
             self._closed = True
@@ -177,7 +177,7 @@ class Store:
         under way may take it before `flush`.
         """
         if not self._disks.accepting:
-            raise Unavailable(f"the log takes no entries: {self.failure or 'closed'}")
+            raise Unavailable(f"the log accepts no entries: {self.failure or 'closed'}")
         buffers: tuple[Buffer, ...]
         buffers = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else tuple(payload)
         try:
@@ -202,11 +202,11 @@ class Store:
             self.counts.refused_full += 1
             if room < self._settings.reserve and not self._disks.room.full:
                 raise ResourceExhausted(
-                    "too few disks work to take messages; publishing resumes when enough of them do"
+                    "too few disks work to store messages; publishing resumes when enough of them do"
                 )
             raise ResourceExhausted(
-                f"the disks are full: {max(0, room)} bytes are left, {self._settings.reserve} of them are reserved for"
-                " acknowledgements and clean-up; publishing resumes when messages are deleted or disks are enlarged"
+                f"the disks are full: {max(0, room)} bytes are left, of which {self._settings.reserve} are reserved for"
+                " acknowledgements and clean-up. Publishing resumes when messages are deleted or disks are enlarged."
             )
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -228,7 +228,7 @@ class Store:
         early: bool = False,
         take: Take | None = None,
     ) -> None:
-        """Hand `reply` the persisted batches from the first stored message at or behind `begin`, in offset order.
+        """Hand `reply` the persisted batches from the first stored message at or after `begin`, in offset order.
 
         `early`: also what is appended and not persisted yet, as far as the tail cache has it.
 
@@ -236,7 +236,7 @@ class Store:
         once from the tail cache, otherwise later from disk; an exception is handed over, not raised.
 
         `take`: what comes from disk is given to it batch by batch, on the reader's thread, and `reply` gets [] when it
-        says that it takes no more, or behind the last; an exception that it raises is handed to `reply`. What comes
+        says that it takes no more, or after the last; an exception that it raises is handed to `reply`. What comes
         from the tail cache goes to `reply`, in small parts.
         """
         at_once = max_bytes if take is None else min(max_bytes, PART_BYTES)
@@ -273,7 +273,7 @@ class Store:
         end = self._sources.end(request.source, segment.id)
         request.reply(
             StorageDamaged(
-                f"the index of segment {segment.seq} of log {segment.log} is on no disk, and neither are all entries",
+                f"the index and some entries of segment {segment.seq} of log {segment.log} are missing on every disk",
                 resume_offset=end if end is not None and end > request.begin else None,
                 log=segment.log,
                 segment=segment.seq,
@@ -387,7 +387,7 @@ class Store:
         return self._log.appended_bytes
 
     def checkpoint(self, parts: Iterator[bytes]) -> CheckpointWriter:
-        """Begin a checkpoint; call its `step` until it returns True. Entries appended in the meantime count as behind
+        """Begin a checkpoint; call its `step` until it returns True. Entries appended in the meantime count as after
         it."""
 
         def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:

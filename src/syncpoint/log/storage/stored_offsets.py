@@ -1,7 +1,7 @@
 """What a store holds of a source, in offsets and in time.
 
 Place: asked by `store`; of indexes and the log's tail it reads only what the question needs.
-Promise: an end is never behind what is persisted; where an index is damaged, a time is answered with a lower offset
+Promise: an end is never before what is persisted; where an index is damaged, a time is answered with a lower offset
 than the right one, never with a higher one.
 """
 

@@ -1,6 +1,6 @@
 """The folder of a stopped node becomes a chain of a cluster: registered as it is, and its files renamed.
 
-Place: behind `syncpoint cluster import` and the first `syncpoint serve --workers` of a folder; the node is stopped.
+Place: used by `syncpoint cluster import` and the first `syncpoint serve --workers` of a folder; the node is stopped.
 How: the folder is opened and closed as the node would do it. What its log says of the catalog goes to the metadata,
 record by record, and what else a cluster keeps there; the chain and the catalog's head are written last, together. Then
 the caller notes in the folder that it is the cluster's, and only then the files of each disk move.
@@ -64,7 +64,7 @@ from syncpoint.node.note import WORKERS_NOTE
 from syncpoint.node.solo.own_chain import ACK_KEY as NODE_ACK_KEY
 from syncpoint.node.uses import USES, noted_uses
 
-IN_USE = "the cluster has been in use: only a new one, never started, can take over a folder"
+IN_USE = "The cluster was started before. Only a new cluster can import a folder."
 PROBE = "adopting"
 SETTINGS = StorageSettings(segment_bytes=1 << 20, pool_segments=0)  # for a log that nothing is written to
 
@@ -84,15 +84,15 @@ class NodeFolder(NamedTuple):
 
 def read_folder(data: Path, disks: Sequence[Path], environment: Environment) -> NodeFolder:
     """Open the folder, which nobody else may use in the meantime, and leave it as an ordinary stop does. Raises
-    `FailedPrecondition` where it is none, and what storage says where it cannot be recovered.
+    `FailedPrecondition` where it is none, and storage errors if it cannot be recovered.
     """
     missing = [disk for disk in disks if not _is_disk(environment.files, disk)]
     if missing and (data / WORKERS_NOTE).exists():
-        raise FailedPrecondition(f"{data} is a folder of `serve --workers`, which a cluster cannot take over")
+        raise FailedPrecondition(f"{data} is a folder of `serve --workers`, which a cluster cannot import")
     if missing or not data.is_dir():
         raise FailedPrecondition(
-            f"{missing[0] if missing else data} is no disk folder of a node; name the node's data folder, and its "
-            "disks if they lie elsewhere"
+            f"{missing[0] if missing else data} is not a disk folder of a node. Give the node's data folder, and its "
+            "disk folders if they are elsewhere."
         )
     clock = environment.clock
     metadata = open_metadata(data / "metadata.sqlite", clock, environment.random)
@@ -149,7 +149,7 @@ async def register(folder: NodeFolder, shared: SharedStore, record: ChainRecord,
     node's disks. Raises `FailedPrecondition` when the cluster is not new, and the store's errors.
     """
     await begin_anew(shared, folder.universe)
-    unclaimed = absent(HEAD)  # what arrives behind the head, which is written last, must not undo later changes
+    unclaimed = absent(HEAD)  # what arrives after the head, which is written last, must not undo later changes
     stale = [item.key for prefix in (RECORDS, OPEN, USED) for item in (await read_all(shared, prefix))[0]]
     await _write(shared, unclaimed, (Delete(key) for key in stale))
     for counter, least in ((LOG_COUNTER, folder.log_counter), (INCARNATION_COUNTER, folder.catalog.incarnation)):

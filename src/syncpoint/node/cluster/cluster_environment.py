@@ -53,7 +53,7 @@ class EtcdNetwork(TcpNetwork):
         try:
             self._client_tls = self._read()
         except (ssl.SSLError, OSError) as error:
-            log.error("%s; the files before go on to be used", self._problem(error))
+            log.error("%s; the previous files stay in use", self._problem(error))
         return super().channel(address)
 
     def _read(self) -> ssl.SSLContext:
@@ -143,5 +143,5 @@ def root_of(cluster: str, disk: str) -> str:
 
 def _secret(path: Path | None) -> str:
     if path is None:
-        raise Unavailable("metadata: a user needs a `password_file`")
+        raise Unavailable("metadata: set `password_file` along with the user")
     return path.read_text().strip()

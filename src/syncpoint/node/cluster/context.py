@@ -121,7 +121,7 @@ class ClusterContext:
         try:
             access = self.access_file()
         except InvalidArgument as error:
-            return f"{self.process.name} cannot ask for rights: {error}"
+            return f"{self.process.name} cannot check permissions: {error}"
         return "" if access is None else access.service.records_refusal(topic)
 
     async def publish_by_proxy(self, topic: str, request: bytes) -> bytes:
@@ -131,7 +131,7 @@ class ClusterContext:
         """
         proxies = self.view.with_role(PROXY)
         names = order(topic.encode(), [one.name for one in proxies if one.region == self.process.region])
-        error: SyncpointError = Unavailable("no proxy is there to publish by")
+        error: SyncpointError = Unavailable("no proxy is available to publish")
         for name in (names or [one.name for one in proxies])[:3]:
             address = self.address_of(name)
             if address is None:
@@ -202,18 +202,18 @@ class ClusterContext:
         differ += [f"{CLASSES}.{name}" for name in classes if name in known and classes[name] != known[name]]
         if differ:
             raise FailedPrecondition(
-                f"the settings of {self.process.name} are not the cluster's: {', '.join(differ)} differ."
-                " They stay what they were at its first start: give every process the cluster.yaml that says so."
+                f"the settings of {self.process.name} differ from the cluster's in {', '.join(differ)}."
+                " They are fixed at the cluster's first start: give every process the same cluster.yaml."
             )
         for name in classes:
             if name not in known:
                 raise FailedPrecondition(
-                    f"the file of {self.process.name} has a durability class {name!r}, which the cluster has not."
-                    f" Leave it out of `{CLASSES}`, or add it first: `syncpoint cluster classes add {name} ...`."
+                    f"the file of {self.process.name} has a durability class {name!r} that is not in the cluster."
+                    f" Remove it from `{CLASSES}`, or add it first: `syncpoint cluster classes add {name} ...`."
                 )
 
     async def _drawn(self, key: str, value: bytes) -> bytes:
-        """The value of a key that is written once, by whoever comes first."""
+        """The value of a key that is written once, by the first process."""
         await self.store.txn([absent(key)], [Put(key, value)])
         known = await self.store.get(key)
         assert known is not None

@@ -4,10 +4,10 @@ A *format* is one number for everything that processes share: records in the met
 messages between processes. Every build reads the formats `oldest` to `newest` and can write all of them. The cluster
 writes the *finalized* one, so that builds of before and after an upgrade work side by side, and the upgrade can be
 undone until `syncpoint cluster finalize`.
-Place: asked when a process joins, and by whoever is about to write something that older builds cannot read.
+Place: asked when a process joins, and by code that is about to write something that older builds cannot read.
 Promise: a process never joins a cluster whose finalized format it cannot read, and a format is never finalized while a
 member cannot read it. To join, a process writes its membership and then reads the format again; to finalize, the
-format is proposed and then the members are read: whoever comes second sees the other.
+format is proposed and then the members are read: the second of the two sees the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Build(NamedTuple):
 
 
 THIS = Build(syncpoint.__version__)
-"""Raise `newest` with a change that older builds cannot read, and write it only where `Formats.may_write` says so."""
+"""Raise `newest` with a change that older builds cannot read, and write it only if `Formats.may_write` allows it."""
 
 
 class Agreed(NamedTuple):
@@ -57,7 +57,7 @@ class Agreed(NamedTuple):
         """Raises `ValueError` for anything else."""
         found = json.loads(data)
         if not isinstance(found, dict) or "finalized" not in found:
-            raise ValueError("not the cluster's format")
+            raise ValueError("not a record of the cluster's format")
         return Agreed(int(found["finalized"]), str(found.get("version", "")), int(found.get("proposed", 0)))
 
 
@@ -102,12 +102,12 @@ class Formats:
 
 def _cannot_join(build: Build, number: int, by: str) -> str:
     reads = f"{build.oldest}" if build.oldest == build.newest else f"{build.oldest} to {build.newest}"
-    head = f"this is version {build.version}, which reads format {reads}; the cluster writes format {number}"
+    head = f"version {build.version} reads format {reads}, but the cluster writes format {number}"
     if number > build.newest:
-        return f"{head}, finalized by version {by or 'unknown'}: install that version or a later one here."
+        return f"{head}, finalized by version {by or 'unknown'}. Install that version or a later one here."
     return (
-        f"{head}: run a version that reads {number} and a later format everywhere, `syncpoint cluster finalize`, and "
-        "then this one."
+        f"{head}. Run a version that reads {number} and a later format on all processes, then"
+        " `syncpoint cluster finalize`, then this version."
     )
 
 
@@ -123,8 +123,8 @@ async def finalize(store: SharedStore, build: Build) -> tuple[int, int]:
     if target < before.finalized:
         raise FailedPrecondition(
             f"the cluster writes format {before.finalized}, finalized by version {before.version}; version "
-            f"{build.version} knows formats up to {target}: use `syncpoint cluster finalize` of that version or of a "
-            "later one"
+            f"{build.version} supports formats up to {target}. Run `syncpoint cluster finalize` of that version or a "
+            "later one."
         )
     if target == before.finalized and not before.proposed:
         return before.finalized, target
@@ -133,7 +133,7 @@ async def finalize(store: SharedStore, build: Build) -> tuple[int, int]:
     if behind:
         await _write(store, revision, before._replace(proposed=0))
         raise FailedPrecondition(
-            f"{len(behind)} members cannot read format {target}: {', '.join(behind)}; upgrade and restart them first"
+            f"{len(behind)} members cannot read format {target}: {', '.join(behind)}. Upgrade and restart them first."
         )
     await _write(store, revision, Agreed(target, build.version))
     return before.finalized, target
@@ -151,5 +151,5 @@ async def _behind(store: SharedStore, target: int) -> list[str]:
 async def _write(store: SharedStore, revision: int, agreed: Agreed) -> int:
     result = await store.txn([unchanged(FORMAT, revision)], [Put(FORMAT, agreed.encode())])
     if not result.ok:
-        raise Aborted("somebody else finalizes the cluster's format now; try again")
+        raise Aborted("another command is finalizing the cluster's format. Try again.")
     return result.revision

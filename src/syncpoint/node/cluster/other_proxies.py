@@ -35,7 +35,7 @@ def clients_of_all(context: ClusterContext, own: ListClients) -> ClientsOf:
         return internal.ClientsResponse.FromString(answer)
 
     async def away(asked: internal.ClientsRequest) -> internal.ClientsResponse:
-        raise Unavailable("It is not registered: it does not run, or is cut off.")
+        raise Unavailable("The process is not registered: it is not running, or is cut off from the cluster.")
 
     return lambda: _by_name(context, own, lambda address: partial(ask, address), away)
 

@@ -218,4 +218,4 @@ class ClusterProcess(Process):
                 await self.common.store.txn([], [Put(key, json.dumps(load).encode(), lease.id)], deadline_s=LOAD_S)
                 before, written = (load, lease.id), loop.time()
             except (StoreError, ValueError) as error:
-                log.debug("the load is not reported: %s", error)
+                log.debug("cannot report the load: %s", error)

@@ -1,4 +1,4 @@
-"""What a running process says it was given: its settings without what belongs to one place.
+"""What a running process reports about its settings: those without what belongs to one place.
 
 Place: part of a process's status, which `programs.clusters` collects; `syncpoint rollout check` compares it between
 environments.

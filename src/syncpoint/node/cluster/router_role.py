@@ -90,7 +90,7 @@ class RouterRole(Role):
             try:
                 self._audit = audit_log(load(auth), self._context.clock, f"{self._context.process.name}-mitigation")
             except InvalidArgument as error:
-                log.warning("what mitigation decides here is in no audit log: %s", error.message)
+                log.warning("mitigation decisions are not audited: %s", error.message)
 
     def _note_audited(self, action: str, process: str, done: bool, why: str) -> None:
         if self._audit is not None:

@@ -41,7 +41,9 @@ def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file:
     except SyncpointError as error:
         return _not_started(process, error.message)
     except StoreError as error:
-        return _not_started(process, f"no metadata at {', '.join(settings.etcd) or settings.metadata}: {error}")
+        return _not_started(
+            process, f"cannot reach metadata at {', '.join(settings.etcd) or settings.metadata}: {error}"
+        )
     except OSError as error:
         return _not_started(process, str(error))
     return 0

@@ -47,7 +47,7 @@ class TlsFiles:
     certificate: Path
     key: Path
     ca: Path  # who signs the processes' certificates
-    client_certificates: bool = True  # whoever calls must show one, too
+    client_certificates: bool = True  # clients must present one, too
 
     def of(self, name: str) -> TlsFiles:
         """The files of one process."""
@@ -110,7 +110,7 @@ class ClusterSettings:
     etcd_key: Path | None = None
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
     tls: TlsFiles | None = None  # between processes; None: plain TCP
-    auth: Path | None = None  # proxies: the file that says who may come in; None: everybody may do everything
+    auth: Path | None = None  # proxies: the file of principals and roles; None: everybody may do everything
     host_names: tuple[str, ...] = ()  # further names for HTTP requests to proxies on loopback without `auth`
     insecure: bool = False  # listeners that others than this machine reach may go without TLS, and without `auth`
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
@@ -163,15 +163,15 @@ class ClusterSettings:
         found = self.processes.get(name) or ProcessSettings(name, roles)
         found = replace(found, roles=roles or found.roles)
         if not found.roles:
-            raise InvalidArgument("roles", f"process {name} has no roles; give one or more of {', '.join(ROLES)}")
+            raise InvalidArgument("roles", f"process {name} has no roles; set one or more of {', '.join(ROLES)}")
         if "storage" in found.roles and not (found.cluster and found.disks):
-            raise InvalidArgument("disks", f"process {name} is to store and has no `cluster` or no `disks`")
+            raise InvalidArgument("disks", f"process {name} has the role storage and needs `cluster` and `disks`")
         if found.roles == ("storage",) and not found.disks_listen:
             host, _ = split_address(found.listen)
             found = replace(found, disks_listen=found.listen, listen=join_address(host, 0))
         if "storage" in found.roles and not found.disks_listen:
             raise InvalidArgument(
-                "disks_listen", f"process {name} has other roles, too: say where its disks are served"
+                "disks_listen", f"process {name} has roles besides storage and needs an address to serve its disks"
             )
         return found
 
@@ -209,7 +209,7 @@ def _peers_beside(path: Path) -> tuple[str, ...]:
 
 
 def source_of(data: bytes) -> str:
-    """What `ClusterSettings.source` says of a file with these bytes."""
+    """The `ClusterSettings.source` of a file with these bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -233,7 +233,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     etcd = tuple(metadata.texts("etcd"))
     served = metadata.text("service")
     if bool(etcd) == bool(served):
-        raise InvalidArgument("metadata", "give either `etcd`, a list of HOST:PORT, or `service`, one HOST:PORT")
+        raise InvalidArgument("metadata", "set either `etcd`, a list of HOST:PORT, or `service`, one HOST:PORT")
     peers = tuple(metadata.texts("peers"))
     for address in (*etcd, *peers, *([served] if served else [])):
         _address("metadata", address)
@@ -286,7 +286,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         metrics_export=_metrics_export(top.section("metrics")),
     )
     if (settings.etcd_certificate is None) != (settings.etcd_key is None):
-        raise InvalidArgument("metadata.cert_file", "needs `key_file`, and the other way round")
+        raise InvalidArgument("metadata.cert_file", "must be set together with `key_file`")
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
     if settings.split_at <= 0:
@@ -310,7 +310,7 @@ def _mitigation(reader: _ClusterSection) -> MitigationSettings:
     mode = MitigationMode(reader.choice("mode", tuple(one.value for one in MitigationMode), base.mode.value))
     made = MitigationSettings(mode, limits, reader.number("share", base.share))
     if min(*limits, made.share) <= 0 or max(made.share, limits.errors_share) > 1:
-        raise InvalidArgument("mitigation", "its numbers must be above 0, `share` and `errors_share` at most 1")
+        raise InvalidArgument("mitigation", "all numbers must be above 0, and `share` and `errors_share` at most 1")
     return made
 
 
@@ -364,7 +364,7 @@ def _buckets(reader: _ClusterSection, base: Path) -> tuple[tuple[str, Place], ..
                 one = reader.section(name)
                 options = one.value("options") or {}
                 if not isinstance(options, dict):
-                    raise one.refused("options", "a mapping of keys to values is needed")
+                    raise one.refused("options", "must be a mapping of keys to values")
                 found.append((name, place_of(one.text("url"), options, base, one.text("region"))))
                 one.done()
             else:
@@ -389,9 +389,9 @@ def _push(reader: _ClusterSection) -> PushSettings:
 def _monitor(reader: _ClusterSection, processes: Mapping[str, ProcessSettings]) -> MonitorPlace:
     name, data = reader.text("process"), reader.path("data")
     if name not in processes:
-        raise reader.refused("process", f"{name!r} is none of {', '.join(processes)}")
+        raise reader.refused("process", f"{name!r} must be one of {', '.join(processes)}")
     if data is None:
-        raise reader.refused("data", "the folder where it keeps history is needed")
+        raise reader.refused("data", "must be set to the folder for the history")
     made = MonitorPlace(name, data, reader.path("file"))
     reader.done()
     return made
@@ -400,7 +400,7 @@ def _monitor(reader: _ClusterSection, processes: Mapping[str, ProcessSettings]) 
 def _tls(reader: _ClusterSection) -> TlsFiles:
     certificate, key, ca = (reader.path(one) for one in ("certificate", "key", "ca"))
     if certificate is None or key is None or ca is None:
-        raise InvalidArgument(reader.place, "`certificate`, `key` and `ca` are needed: paths of files in PEM form")
+        raise InvalidArgument(reader.place, "`certificate`, `key` and `ca` must be set to paths of PEM files")
     made = TlsFiles(certificate, key, ca, reader.flag("client_certificates", True))
     reader.done()
     return made
@@ -432,7 +432,7 @@ def _process(name: str, reader: _ClusterSection) -> ProcessSettings:
         raise reader.refused("tls_cert", "TLS for clients needs both `tls_cert` and `tls_key`")
     for role in made.roles:
         if role not in ROLES:
-            raise reader.refused("roles", f"{role!r} is none of {', '.join(ROLES)}")
+            raise reader.refused("roles", f"{role!r} must be one of {', '.join(ROLES)}")
     _address(f"{reader.place}.listen", made.listen)
     for key, address in (("disks_listen", made.disks_listen), ("public", made.public), ("metrics", made.metrics)):
         if address:

@@ -25,11 +25,11 @@ def announce_new(process: ProcessSettings) -> None:
             continue
         if process.require_disks:
             raise FailedPrecondition(
-                f"disk {name} at {folder} holds no {CHAINS} folder: it is new, was wiped, or is not mounted. Mount the"
-                " disk that belongs there. If it is to be taken as a new one, start once without `require_disks`."
+                f"disk {name} at {folder} has no {CHAINS} folder: it is new, was wiped, or is not mounted. Mount the"
+                " right disk. To accept a new disk, start once without `require_disks`."
             )
         log.warning(
-            "disk %s at %s is new: it holds no chains; what belongs there is filled from the others, if they can",
+            "disk %s at %s is new: it has no chains; they are restored from the other disks if possible",
             name,
             folder,
         )
@@ -42,7 +42,7 @@ class StorageRole(Role):
         self._context = context
 
     async def start(self) -> None:
-        """Serve the disks; from now on `disk_address` says where. Raises `OSError`, `FailedPrecondition`."""
+        """Serve the disks at `disk_address`. Raises `OSError`, `FailedPrecondition`."""
         process = self._context.process
         announce_new(process)
         host, port = split_address(process.disks_listen)

@@ -65,7 +65,7 @@ class Tls:
         except ssl.SSLError as error:
             raise InvalidArgument(
                 "tls.certificate",
-                f"{self.files.certificate} and {self.files.key} do not fit together: {reason_of(error)}",
+                f"{self.files.certificate} and {self.files.key} do not belong together: {reason_of(error)}",
             ) from None
 
     def prove(self, *hosts: str) -> None:
@@ -80,9 +80,9 @@ class Tls:
             except ssl.SSLError as error:
                 raise InvalidArgument(
                     "tls.certificate",
-                    f"{self.files.certificate} is not good for a process at {host}: {reason_of(error)}."
-                    f" It must be signed by {self.files.ca}, be valid today, name that address, and be fit for servers"
-                    " and for clients.",
+                    f"{self.files.certificate} is not valid for a process at {host}: {reason_of(error)}."
+                    f" It must be signed by {self.files.ca}, be valid today, name that address, and allow the use by"
+                    " servers and clients.",
                 ) from None
 
 
@@ -99,7 +99,7 @@ def operator_tls(settings: ClusterSettings) -> Tls | None:
     for files in found:
         if files.certificate.exists() and files.key.exists():
             return Tls(files)
-    raise InvalidArgument("tls.certificate", "no process's certificate is on this machine; a command needs one, too")
+    raise InvalidArgument("tls.certificate", "no certificate of a process is on this machine; commands need one, too")
 
 
 async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None:
@@ -111,8 +111,8 @@ async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None
     if other:
         theirs, ours = ("plain TCP", "TLS") if tls is not None else ("TLS", "plain TCP")
         raise FailedPrecondition(
-            f"{', '.join(other)} speak {theirs} inside the cluster, {name} is to speak {ours}: `tls` of cluster.yaml"
-            " must be the same everywhere. To change it, stop all processes first."
+            f"{', '.join(other)} use {theirs} inside the cluster, but {name} uses {ours}. `tls` in cluster.yaml"
+            " must be the same for all processes. To change it, stop all processes first."
         )
     if tls is None:
         return
@@ -126,7 +126,7 @@ async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None
     if refused:
         raise FailedPrecondition(
             f"{name} has no valid certificate for this cluster ({tls.files.certificate}, trusting {tls.files.ca});"
-            f" {refused}. Give it one that is signed by the cluster's CA."
+            f" {refused}. Install one that is signed by the cluster's CA."
         )
 
 
@@ -140,15 +140,15 @@ def _refusal(context: ssl.SSLContext, address: str) -> str | None:
             with context.wrap_socket(plain, server_hostname=host) as sock:
                 greeted = True  # as far as this end knows: whether ours is refused is reported after the handshake
                 sock.sendall(PREFACE + _NO_SETTINGS)
-                return "" if sock.recv(1) else "it hangs up on us"
+                return "" if sock.recv(1) else "it closes the connection"
     except ssl.SSLCertVerificationError as error:
-        return f"its certificate is not accepted here: {reason_of(error)}"
+        return f"its certificate is rejected here: {reason_of(error)}"
     except TimeoutError:
         return None
     except ssl.SSLError as error:
-        return f"it refuses: {reason_of(error)}"
+        return f"it rejects the connection: {reason_of(error)}"
     except OSError:
-        return "it hangs up on us" if greeted else None
+        return "it closes the connection" if greeted else None
 
 
 def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> None:
@@ -169,4 +169,4 @@ def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str | Non
                 continue  # the other end speaks next
         if not ends:
             return
-    raise ssl.SSLError("the handshake does not end")
+    raise ssl.SSLError("the handshake did not complete")

@@ -108,7 +108,7 @@ class WatchingProcess:
             try:
                 await monitor.ask(lambda core, new=changes: core.file.owners.note(new))  # type: ignore[misc]
             except sqlite3.Error as error:
-                log.error("changes of owners cannot be kept: %s", error)
+                log.error("changes of owners cannot be stored: %s", error)
 
     def _processes(self) -> list[TextSource]:
         context = self._context
@@ -125,14 +125,14 @@ class WatchingProcess:
     async def _ask(self, name: str) -> bytes:
         address = self._context.address_of(name)
         if address is None:
-            raise Unavailable(f"{name} is no member of the cluster now")
+            raise Unavailable(f"{name} is not a member of the cluster now")
         return await _metrics_at(self._context, ASK_S, address)
 
     async def _relayed(self, method: Method, request: bytes) -> bytes:
         assert self._place is not None
         address = self._context.address_of(self._place.process)
         if address is None:
-            raise Unavailable(f"{self._place.process}, which keeps history, is no member of the cluster now")
+            raise Unavailable(f"{self._place.process}, which keeps the history, is not a member of the cluster now")
         return await self._context.peers.call(address, method, request, timeout_s=RELAY_S)
 
 

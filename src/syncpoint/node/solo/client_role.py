@@ -121,6 +121,6 @@ class ClientRole(Role):
         return None if reading is None else lambda: {SERVER: reading.answer}
 
     def _log_failed(self) -> None:
-        """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""
+        """Nothing can be stored until a restart: load balancers should know. Reading goes on."""
         self.health.set_serving("", False)
         self.health.set_serving(methods.PUBLISHER.name, False)

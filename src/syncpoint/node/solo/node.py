@@ -1,7 +1,7 @@
 """One running node: a process with all roles, over one chain on disks of its own.
 
 Order of start: the data folder, the chain (storage recovers the log, epochs that were decided and not finished are),
-subscribe forwarder, the parts behind the port, upkeep, and last the port: `ready` is only said when it answers. Order
+subscribe forwarder, the services of the port, upkeep, and last the port: `ready` is only said when it answers. Order
 of stop: streams are asked to go elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 """
 

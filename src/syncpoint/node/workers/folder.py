@@ -1,6 +1,6 @@
 """The data folder of several workers: made from nothing, or the one that a single server left.
 
-    DATA/workers.json              how many workers ran last; its presence says whose folder this is
+    DATA/workers.json              how many workers ran last; its presence marks the folder as one of workers
     DATA/cluster.sqlite            what the workers agree on: catalog, members, chains (the parent serves it)
     DATA/workers/lock              held by the parent; workers/life/lock by it and all that it has started
     DISK/chains/NUMBER/...         one chain of one worker
@@ -64,7 +64,7 @@ async def _adopt(plan: Plan, disks: Sequence[Path], shared: SharedStore, clock: 
         write_note(data, WORKERS_NOTE, {"workers": plan.serve.workers, "disks": len(disks), "adopting": number})
     for disk in disks:
         move_disk(OsFiles(), str(disk), str(disk), number)
-    log.info("what a single server wrote is chain %d of the workers", number)
+    log.info("data of the single server is now chain %d of the workers", number)
 
 
 def _record(plan: Plan, number: int, home: str) -> ChainRecord:
@@ -79,8 +79,8 @@ async def _agree(plan: Plan, shared: SharedStore) -> None:
     for record in chains:
         if [place.disk for place in record.places] != list(plan.disks):
             raise FailedPrecondition(
-                f"the messages lie on {len(record.places)} disks, and {len(plan.disks)} are given: give the same --disk"
-                " folders as before, in the same order"
+                f"messages are stored on {len(record.places)} disks, but {len(plan.disks)} are given. Give the same"
+                " --disk folders as before, in the same order."
             )
     changed = [replace(record, durability=plan.serve.durability) for record in chains]
     fingerprint = json.dumps(plan.cluster().fingerprint(), sort_keys=True).encode()

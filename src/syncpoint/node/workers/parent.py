@@ -83,11 +83,11 @@ class Parent:
             except FailedPrecondition:
                 if self.clock.monotonic() > until:
                     raise FailedPrecondition(
-                        f"workers of an earlier server on {self.settings.data} have not ended within {READY_S:g} s:"
-                        " end the processes `syncpoint.node.workers.worker` that it has left"
+                        f"workers of an earlier server on {self.settings.data} did not end within {READY_S:g} s."
+                        " End the remaining processes `syncpoint.node.workers.worker`."
                     ) from None
             if not said:
-                log.warning("workers of the server before this one have not ended yet: they are waited for")
+                log.warning("waiting for workers of the previous server to end")
                 said = True
             await asyncio.sleep(LOOK_LIFE_S)
 
@@ -115,7 +115,7 @@ class Parent:
         self._tasks.append(loop.create_task(self._watch_leases()))
 
     async def stop(self) -> None:
-        """End the workers, drained, and close the metadata behind them."""
+        """End the workers, drained, then close the metadata."""
         self._stopping.set()
         for pid in self.pids.values():
             with contextlib.suppress(ProcessLookupError):
@@ -124,7 +124,7 @@ class Parent:
         if keeping:
             _, late = await asyncio.wait(keeping, timeout=STOP_S)
             if late:
-                log.warning("%d workers are killed: they did not end within %g s", len(late), STOP_S)
+                log.warning("killing %d workers: they did not end within %g s", len(late), STOP_S)
                 for pid in self.pids.values():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -153,14 +153,14 @@ class Parent:
             began = self.clock.monotonic()
             code = await self._run(number)
             if not self._opened and not self._ready[number].is_set() and code != BEGIN_AGAIN:
-                self._broken = f"{worker_name(number)} ended with code {code} while starting; its output says why"
+                self._broken = f"{worker_name(number)} ended with code {code} while starting; see its output"
                 return
             self._ready[number].clear()
             if self._stopping.is_set():
                 return
             if self.clock.monotonic() - began > backoff.most_s:
                 backoff.succeeded()
-            log.warning("%s ended with code %d: it is started again", worker_name(number), code)
+            log.warning("%s ended with code %d; restarting it", worker_name(number), code)
             await asyncio.sleep(backoff.failed())
 
     async def _run(self, number: int) -> int:
@@ -197,7 +197,7 @@ class Parent:
                     await asyncio.sleep(0.02)
             self._opened = True
         except TimeoutError:
-            raise Unavailable(f"the workers were not ready within {READY_S:g} s; their output says why") from None
+            raise Unavailable(f"the workers were not ready within {READY_S:g} s; see their output") from None
 
     async def _is_open(self) -> bool:
         if not all(ready.is_set() for ready in self._ready.values()):
@@ -219,7 +219,7 @@ class Parent:
             missing = lost
             for (number, pid), since in lost.items():
                 if now - since >= HUNG_S and not self._stopping.is_set():
-                    log.warning("%s does not renew its lease: it is killed", worker_name(number))
+                    log.warning("killing %s: it does not renew its lease", worker_name(number))
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 

@@ -37,7 +37,7 @@ def require_password(address: str, password: str, within_s: float) -> None:
 
 
 def _call(address: str, path: str, content: dict[str, str]) -> str:
-    """The refusal that says how far this was done before; empty: it is done now."""
+    """The refusal if this was done before; empty: it is done now."""
     request = urllib.request.Request(f"http://{address}/v3/auth/{path}", json.dumps(content).encode())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

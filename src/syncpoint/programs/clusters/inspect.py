@@ -67,7 +67,8 @@ def assemble(found_answers: Answers) -> Found:
 
 
 def _state(state: ProcessState, answer: Found | None, member: Any) -> str:
-    """A process that answers runs, whoever started it; one that hangs may be a member for some seconds more."""
+    """A process that answers is running, no matter how it was started; one that hangs may be a member for some seconds
+    more."""
     if state.state == "paused":
         return "paused"
     if answer is not None:
@@ -146,7 +147,7 @@ def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequ
     made = {(chain.home, chain.durability_class) for chain in chains}
     wanted = sorted({*classes, *(klass for _, klass in made)}) or ("",)  # some may have been added to the file's
     return [
-        f"{member.name} has no chain{f' of class {klass}' if klass else ''} yet; its log says why if that lasts"
+        f"{member.name} has no chain{f' of class {klass}' if klass else ''} yet; its log shows why if that lasts"
         for member in members
         if "publish-forwarder" in member.roles and not member.draining
         for klass in wanted

@@ -1,6 +1,6 @@
 """A whole cluster on one machine, for development and tests: real processes, a real etcd, loopback only.
 
-Place: behind `syncpoint cluster`, and in tests. A folder holds everything: cluster.yaml, the disks, etcd's data, the
+Place: used by `syncpoint cluster` and by tests. A folder holds everything: cluster.yaml, the disks, etcd's data, the
 logs and one file per process with its id, so that any later command finds the processes again.
 Promise: a signal goes only to a process this module started: the id is believed only together with the time the kernel
 says the process was started at.

@@ -1,6 +1,6 @@
 """Looking at a cluster from any machine: who should run, who is a member, what each says of itself.
 
-Place: behind `syncpoint cluster status` and `restart`; `inspect` puts the answers together. The metadata say who is a
+Place: used by `syncpoint cluster status` and `restart`; `inspect` puts the answers together. The metadata say who is a
 member and who owns what; while they do not answer, a proxy does. The file says who else should be there. Only where
 `cluster up` started processes does the folder know their ids, too: nothing else is taken from it.
 Promise: it takes seconds, not minutes: every process is asked at the same time, and none for long. It changes nothing.
@@ -179,7 +179,7 @@ async def _from_proxies(peers: PeerChannels, proxies: list[str]) -> tuple[list[A
 
 
 async def _status(peers: PeerChannels, name: str, address: str) -> Found | None:
-    """What a process says of itself; None when it says nothing, or somebody else answers there."""
+    """What a process reports about itself; None if it does not answer, or another one answers there."""
     if not address:
         return None
     try:

@@ -1,7 +1,7 @@
 """Orphans: messages of topics that were lost with the metadata, and what an operator does with them.
 
-Place: behind `syncpoint cluster orphans`; over the metadata and the publish forwarders, which say what is on the disks.
-`metadata.restored_topics` decides what is lost, `publish.retention` keeps it.
+Place: used by `syncpoint cluster orphans`; over the metadata and the publish forwarders, which say what is on the
+disks. `metadata.restored_topics` decides what is lost, `publish.retention` keeps it.
 Promise: an orphan is listed until somebody has decided, and who decided what is in the catalog for good. An adopted
 topic has a subscription that begins at its first message, from the revision on at which it is known: none of its
 messages is without a reader for a moment. Its retention is the longest there is, so that nothing has run out that any

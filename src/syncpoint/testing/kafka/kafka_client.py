@@ -38,7 +38,7 @@ def _admin(address: str) -> Iterator[Any]:
 
 
 def create_topics(address: str, partitions: Mapping[str, int], settings: Mapping[str, str] | None = None) -> None:
-    """Make topics with so many partitions, and these settings of a topic."""
+    """Make topics with this number of partitions and these settings."""
     with _admin(address) as client:
         client.create_topics(
             [NewTopic(name, count, 1, topic_configs=dict(settings or {})) for name, count in partitions.items()]
@@ -46,7 +46,7 @@ def create_topics(address: str, partitions: Mapping[str, int], settings: Mapping
 
 
 def add_partitions(address: str, topic: str, total: int) -> None:
-    """Let a topic have so many partitions, which are more than it has."""
+    """Raise the number of a topic's partitions."""
     with _admin(address) as client:
         client.create_partitions({topic: total})
 

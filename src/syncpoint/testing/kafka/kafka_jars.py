@@ -19,7 +19,7 @@ _RESOLVE_S = 900.0
 
 
 class KafkaMissing(Exception):
-    """Kafka cannot be run here; the message says why."""
+    """Kafka cannot be run here; the message gives the reason."""
 
 
 def kafka_jars(cache: Path | None = None, say: Callable[[str], None] = lambda text: None) -> list[Path]:

@@ -138,7 +138,7 @@ def order_per_key(history: History) -> CheckResult:
 
     After a message the next one of its key at the same receiver is its successor, or an earlier one, from which
     everything comes again in order. A copy of one that was asked for again while an earlier attempt was under way comes
-    where it is stored, behind what was published since, and nothing comes again for it. What was acknowledged in
+    where it is stored, after what was published since, and nothing comes again for it. What was acknowledged in
     between (by whomever), what perhaps was never published, and what became a dead letter may be left out. Receivers
     are judged one by one, since what two of them learn at once has no order; a key that goes to two receivers at a time
     still shows as a gap at one of them.

@@ -3,7 +3,7 @@
 Place: fed with the entries of one log in order, by unit tests from a log in memory, by the simulation at every append
 of a store. The order of appends is the order of the log, so what holds at each of them holds of whatever a crash
 leaves.
-Judged is: no fact about a message stands behind it; what waits for its time, what has a time to live, and where asked
+Judged is: no fact about a message stands after it; what waits for its time, what has a time to live, and where asked
 for what became of a numbered batch or of what waited, stands in front.
 """
 
@@ -50,7 +50,7 @@ class FactsInFront:
             if (
                 offset < self._ends.get(source, 0) and kind != ExtensionNumber.JUDGED_BATCHES
             ):  # its duplicates are stored
-                found.append(f"a fact of kind {kind} about {source}/{offset} stands behind the message")
+                found.append(f"a fact of kind {kind} about {source}/{offset} stands after the message")
         return found
 
     def messages(self, topic: int, source: int, first_offset: int, count: int, payload: bytes) -> list[str]:

@@ -194,7 +194,7 @@ class HarnessStream:
         return got
 
     async def silent(self, seconds: float = 1.0) -> bool:
-        """Whether nothing comes for so long."""
+        """Whether nothing comes within this time."""
         try:
             await self.response(seconds)
         except TimeoutError:
@@ -202,7 +202,7 @@ class HarnessStream:
         return False
 
     async def error(self) -> SyncpointError:
-        """The error the stream ends with, behind whatever was sent before it."""
+        """The error the stream ends with, after whatever was sent before it."""
         try:
             while await self.response() is not None:
                 pass

@@ -106,7 +106,7 @@ class Receiver:
         self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool, lease_s: int = 0
     ) -> None:
         """`lease_s`: what the client forgot comes again after so many seconds; 0: after the client's own choice, 60. As
-        often it looks which leases are over: until then a key waits behind an acknowledgement without an outcome.
+        often it looks which leases are over: until then a key waits for an acknowledgement without an outcome.
         """
         self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
         self.chance = random.Random(name)
@@ -140,7 +140,7 @@ class Receiver:
         answer.add_done_callback(complete)
 
     def state(self) -> str:
-        """What it waits for, for whoever waits for it."""
+        """What it waits for, in words."""
         if self.future.done():
             return f"{self.name}: ended by {self.future.exception()!r}"
         return f"{self.name}: {len(self.unanswered)} acknowledgements without an outcome"

@@ -33,7 +33,7 @@ class ApiClients(Simulation):
         raise NotImplementedError
 
     async def call(self, method: str, message: Any, timeout_s: float = 2.0) -> bytes:
-        """Ask whoever serves the endpoint."""
+        """Call the process that serves the endpoint."""
         channel = self.network.channel(self.endpoint())
         return await channel.unary(method, message.SerializeToString(), timeout=timeout_s)
 
@@ -57,7 +57,7 @@ class ApiClients(Simulation):
         self.note(f"client: {name} is there")
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; the subscriptions on it are deleted by whoever created them."""
+        """Delete a topic; the subscriptions on it are deleted by their creators."""
         await self.insist(methods.PUBLISHER.DeleteTopic, pubsub.DeleteTopicRequest(topic=name), "NOT_FOUND")
         self.coverage.sometimes("a topic is deleted")
         self.note(f"client: {name} is deleted")

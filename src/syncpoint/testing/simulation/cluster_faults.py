@@ -38,7 +38,7 @@ class ClusterFaults:
         self.lasting = Lasting(sim.loop)
 
     async def go_wrong(self, seconds: float) -> None:
-        """Let faults happen for so long."""
+        """Let faults happen for this time."""
         sim, end = self.sim, self.sim.loop.time() + seconds
         while sim.loop.time() < end:
             await asyncio.sleep(0.1 + self.random.random() * 1.2)

@@ -5,7 +5,7 @@ message, or none do; the subscription is moved back and ahead while it works; a 
 and acknowledges late.
 What is judged, copy by copy: each arrives, and again after a seek back that it is owed for; of a key the first arrivals
 of what one rule makes come in order; what is forwarded is stored once for each seek, and once for each copy that was
-lent; what was taken back with a message that was refused comes again behind it, whatever is acknowledged by earlier
+lent; what was taken back with a message that was refused comes again after it, whatever is acknowledged by earlier
 leases. What a seek ahead left out, and what does not live for long, is owed to nobody; nor is anything taken back by a
 refusal that an acknowledgement by an earlier lease of the same message may have preceded.
 """
@@ -343,7 +343,7 @@ class Consumed:
         return CheckResult("what is forwarded is stored once", len(self.names), tuple(bad) if self.one_clock else ())
 
     def _comes_behind(self) -> CheckResult:
-        """What was lent of a key behind a message that is refused, and is acknowledged only later, comes again."""
+        """What was lent of a key after a message that is refused, and is acknowledged only later, comes again."""
         bad, looked = [], 0
         published = {one.identity: one for one in self._owed() if one.key}
         acks: dict[Copy, list[ClientAnswer]] = defaultdict(list)
@@ -369,5 +369,5 @@ class Consumed:
                     continue
                 looked += 1
                 if not any(at > nack.begun for at in lent):
-                    bad.append(f"{copy} did not come again behind {nack.copy}, which was refused")
+                    bad.append(f"{copy} did not come again after {nack.copy}, which was refused")
         return CheckResult("what was taken back comes again", looked, tuple(bad))

@@ -62,7 +62,7 @@ class Nemesis(StorageFaults):
             self.kinds = [kind for kind in self.kinds if kind not in AWAY or kind == "power cut"]
 
     async def run(self, seconds: float) -> None:
-        """Let faults happen for so long, and heal them."""
+        """Let faults happen for this time, then heal them."""
         sim, end = self.sim, self.sim.loop.time() + seconds
         while sim.loop.time() < end:
             await asyncio.sleep(0.02 + self.random.random() ** 2 * self.pause_s)

@@ -1,4 +1,4 @@
-"""Subscriptions that forward in a cluster: two hops behind a topic, and the judge of what arrives.
+"""Subscriptions that forward in a cluster: two hops after a topic, and the judge of what arrives.
 
 Place: beside the other clients of `scenario`, with chance of its own, so that a seed's other life stays as it is.
 What is judged: each message that is published arrives; of each that is stored in the first topic exactly one is stored

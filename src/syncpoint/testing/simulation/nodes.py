@@ -97,7 +97,7 @@ class SimNode(ABC):
         """In the process."""
 
     def cut(self, more: int) -> None:
-        """So many more faults keep it from the metadata."""
+        """Count faults that keep it from the metadata."""
         self.shared.cuts += more
 
     def follow_soon(self) -> None:

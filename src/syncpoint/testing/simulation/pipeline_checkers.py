@@ -178,7 +178,7 @@ def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]
 
 
 def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> CheckResult:
-    """What a link says of itself is what it did."""
+    """A link reports of itself what it did."""
     if not links:
         return CheckResult("links count", 0, ())
     (link,) = links
@@ -202,7 +202,7 @@ def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) ->
 
 
 def copies_are_mapped(rows: Rows, mapped: Mapping[SourcePlace, tuple[str, SourcePlace]]) -> CheckResult:
-    """What a link says of where its copies lie is where they lie, of all of them."""
+    """A link reports the places of all of its copies."""
     there = {row.place: (topic, place) for topic, place, row in rows if _is_link(row.query)}
     bad = [f"{place} lies at {where}, the link says {mapped.get(place)}" for place, where in there.items()
            if mapped.get(place) != where]  # fmt: skip

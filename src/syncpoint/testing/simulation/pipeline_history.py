@@ -25,7 +25,7 @@ class SourcePlace(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A staged row, as its data says."""
+    """A staged row, read from its data."""
 
     query: str
     epoch: int
@@ -112,7 +112,7 @@ class PipelineHistory:
     seeks: list[SeekSpan] = field(default_factory=list)
     seen: dict[str, dict[SourcePlace, int]] = field(default_factory=lambda: defaultdict(dict))  # topic -> place -> crc
     data: dict[SourcePlace, bytes] = field(default_factory=dict)  # of the topic that is read
-    gaps_begun: int = 0  # how often a link's reader began behind what the link had
+    gaps_begun: int = 0  # how often a link's reader began after what the link had
 
     def was_reset_since(self, stamp: int) -> bool:
         """Whether a seek was not over then, or came later."""

@@ -32,7 +32,7 @@ def who_takes_a_topic_does_not_ask_for_ids() -> AbstractContextManager[None]:
 
 @planted(None, "crash", "restart", seed=0, run=run)
 def ids_end_with_the_process_that_took_them() -> AbstractContextManager[None]:
-    """Whoever opens the log knows none."""
+    """The opening of a log restores none."""
     return patched(MessageIds, recover=lambda self, found, unsure: None)
 
 

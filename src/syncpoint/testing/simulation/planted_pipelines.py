@@ -119,7 +119,7 @@ def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
 
 @planted(ONE_LINK, "connections broken", "crash", seed=15, run=run)
 def gaps_are_not_refused() -> AbstractContextManager[None]:
-    """A link takes what lies behind what it has."""
+    """A link takes what does not follow directly on what it has."""
     return patched(links, gaps=lambda link, planned: ())
 
 

@@ -140,7 +140,7 @@ def rule_4() -> AbstractContextManager[None]:
 
 @planted(HEAVY, "disk hung", "disk slow", seed=0)
 def rule_8() -> AbstractContextManager[None]:
-    """A disk far behind stays in the live stream."""
+    """A disk that lags too much stays in the live stream."""
     return patched(DiskSet, _drop_if_enough=lambda self, writer: None)
 
 

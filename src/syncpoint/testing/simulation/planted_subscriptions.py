@@ -189,7 +189,7 @@ def what_is_redriven_is_judged_by_its_publishers_ids() -> AbstractContextManager
 
 @planted(None, "crash at a refusal", seed=1, run=of(LETTERS))
 def letters_have_another_name_each_time() -> AbstractContextManager[None]:
-    """Whoever makes a letter again after a break makes another one."""
+    """A letter that is made again after a break is another one."""
     times, right = itertools.count(), dead_letter.letter
 
     def renamed(message: bytes, record: Subscription, copy: CopyId, *rest: Any, left: int | None) -> bytes:

@@ -127,7 +127,7 @@ class ProcessFaults(DiskFaults):
             one_side()
             other_side()
 
-        # Whoever opens a chain waits for each disk it cannot reach, one after the other.
+        # The opening of a chain waits for each disk it cannot reach, one after the other.
         return lambda: self._later(heal)
 
     def _disks_lost_in_an_opening(self) -> Heal | None:

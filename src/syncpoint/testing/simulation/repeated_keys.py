@@ -46,7 +46,7 @@ class RepeatedKeys:
         sim.commit(CatalogChange.put(replace(topic, options=TopicOptions(duplicate_window_s=self.window_s))))
 
     def received(self, message: pubsub.PubsubMessage) -> None:
-        """A message came to whoever receives all."""
+        """A message came to the client that receives all of them."""
         if PUBLISHED in message.attributes:
             self.stored[message.attributes[PUBLISHED]][message.message_id] = message.publish_time.ToNanoseconds()
             self.calls[message.attributes[CALL]].add(message.message_id)

@@ -58,7 +58,7 @@ SHAPES = (
 )
 DRAIN_S = 60.0
 REQUESTS = 5  # at once, where turns are full
-SENDERS = 1 << 32  # numbers of clients begin behind those of processes, which publish what is due
+SENDERS = 1 << 32  # numbers of clients begin after those of processes, which publish what is due
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

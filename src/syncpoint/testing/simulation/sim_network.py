@@ -120,7 +120,7 @@ class SimNetwork:
 
     def ended(self, process: SimProcess) -> None:
         """A process is dead: its calls break, and nobody listens at its addresses. Whoever is parted from it learns so
-        after the healing, behind what it still had to say.
+        after the healing and after what it still had to send.
         """
         for address in [where for where, (owner, _) in self._listening.items() if owner is process]:
             del self._listening[address]
@@ -249,7 +249,7 @@ class SimStream(MemoryStream):
 
     def backoff_s(self) -> float:
         """So long after a healing what waited on this connection is sent again: each has a time of its own for that, so
-        the words of an older connection may come behind those of a newer one.
+        the words of an older connection may come after those of a newer one.
         """
         now = self.loop.time()
         if now > self._again_at:

@@ -79,7 +79,7 @@ class SimRun(Generic[W]):
         return task
 
     async def within(self, works: Iterable[Any], seconds: float) -> None:
-        """Wait for clients; that they get on in so many seconds is promised."""
+        """Wait for clients; they must make progress within these seconds."""
         tasks = [one if isinstance(one, asyncio.Task) else self.start(one) for one in works]
         done, pending = await asyncio.wait(tasks, timeout=seconds) if tasks else (set(), set())
         for task in pending:

@@ -99,7 +99,7 @@ class SimThread:
         self.resume()
 
     def stop_for(self, seconds: float) -> None:
-        """Stop here for so long; on the simulated thread."""
+        """Stop here for this time; on the simulated thread."""
         self._check()
         self.waiting_s = seconds
         self.body.back.release()
@@ -235,7 +235,7 @@ class SimCondition:
         """Nothing runs between two pauses but the simulated thread itself."""
 
     def wait(self, seconds: float) -> bool:
-        """Look again after so long. The loop's own thread cannot let time pass: what it asks for is out of reach."""
+        """Look again after this time. The loop's own thread cannot let time pass: what it asks for is out of reach."""
         if in_sim_thread():
             pause(seconds)
             return True

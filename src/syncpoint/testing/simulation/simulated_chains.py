@@ -86,7 +86,7 @@ class SimulatedChains(Simulation):
         self.bury: Callable[[str, bytes], Awaitable[bytes | None]]
         self.held = 0  # acknowledgements that clients keep
         self.refusals: dict[int, Exception] = {}
-        self._far: set[DiskWriter] = set()  # too far behind at the last look
+        self._far: set[DiskWriter] = set()  # lagged too much at the last look
         self.lapsed: set[str] = set()  # servers of disks whose leases have ended
         self.nodes: dict[str, SimNode] = {}
         self.owners_of: dict[int, tuple[SimPublisher, int]] = {}
@@ -225,7 +225,7 @@ class SimulatedChains(Simulation):
         return self.served(number) and self.owners_of[number][1] == self.epochs[number]
 
     def take_over(self, number: int, owner: SimPublisher) -> None:
-        """Let a process open a chain, whoever has it now."""
+        """Let a process open a chain, no matter who owns it now."""
         before = self.owners_of.get(number)
         if before is not None and self.served(number) and before[0] is not owner:
             self.coverage.sometimes("a chain is taken over from a living owner")
@@ -283,8 +283,8 @@ class SimulatedChains(Simulation):
                 node.clock.observe(name, name, self.clock_of(name).time_ns())
 
     def _watch_lag(self, chain: Chain, before: Collection[DiskWriter]) -> None:
-        """A disk far behind leaves the live stream where the others suffice (rule 8), by the next look at the latest:
-        what was appended, or written by the others, since its owner's last turn is not dealt with yet.
+        """A disk that lags too much leaves the live stream where the others suffice (rule 8), by the next look at the
+        latest: what was appended, or written by the others, since its owner's last turn is not dealt with yet.
         """
         log = chain.store._disks.log
         for writer in log.live:

@@ -46,7 +46,7 @@ SETTINGS = StorageSettings(
 )  # fmt: skip
 
 
-STOP_S = 20.0  # how long whoever watches over a process waits for its end
+STOP_S = 20.0  # how long a supervisor waits for a process to end
 
 
 class DisksRole(Role):
@@ -78,7 +78,7 @@ class SimMember:
             try:
                 await self.cluster.start()
                 break
-            except Exception as error:  # a process that cannot start is started again by whoever watches over it
+            except Exception as error:  # a process that cannot start is restarted by its supervisor
                 sim.note(f"{self.name} does not start: {type(error).__name__}")
                 sim.coverage.sometimes("a process does not start at once")
                 sim.again(self.name, 0.5)
@@ -219,7 +219,7 @@ class SimulatedCluster(ApiClients):
             server.kill()
 
     def restart(self, name: str) -> None:
-        """Stop a process as SIGTERM does, and start it again; whoever does not stop in time is killed."""
+        """Stop a process as SIGTERM does, and start it again; it is killed if it does not stop in time."""
         member = self.members[name]
         member.up = False
 

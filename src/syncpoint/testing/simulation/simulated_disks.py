@@ -125,7 +125,7 @@ class SimDiskServer:
         self.files.faults.append(FailOn(f"/{disk}", number, operations, times=times))
 
     def limit(self, room: int) -> None:
-        """Its disks have so many bytes each; 0: as many as anybody wants."""
+        """Set the size of its disks in bytes; 0: unlimited."""
         self.room = room
         self.files.capacity.clear()
         if room:

@@ -62,7 +62,7 @@ class NodeLife:
         self._opened: SimFiles
 
     async def run(self) -> None:
-        """In the process. A node that cannot start is started again by whoever watches over it."""
+        """Runs in the process. A node that cannot start is restarted by its supervisor."""
         sim = self.sim
         environment = NodeEnvironment(
             sim.clock_of(NODE),

@@ -63,7 +63,7 @@ class QueryFenced(Exception):
 
 
 class JobFailed(Exception):
-    """The query fails; whoever watches over it starts it again."""
+    """The query fails and is restarted by its supervisor."""
 
 
 class SimJob:

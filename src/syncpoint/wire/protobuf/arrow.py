@@ -153,5 +153,5 @@ class _Table:
         begin = _follow(self._data, at) + 4
         count = int(_U32.unpack_from(self._data, begin - 4)[0])
         if count * _PAIR.size > len(self._data) - begin:
-            raise ValueError("a list of the metadata ends behind it")
+            raise ValueError("a list of the metadata ends outside it")
         return list(_PAIR.iter_unpack(self._data[begin : begin + count * _PAIR.size]))

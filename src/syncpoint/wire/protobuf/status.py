@@ -86,7 +86,7 @@ def ack_failure(
 
 
 def ack_outcomes(error: SyncpointError) -> dict[str, str]:
-    """What an error says of single ack ids; nothing if it is not about them."""
+    """The details of an error about single ack ids; nothing if it is not about them."""
     found: dict[str, str] = {}
     for info in unpacked(error.details):
         if getattr(info, "reason", "") == EXACTLY_ONCE_REASON:
@@ -95,7 +95,7 @@ def ack_outcomes(error: SyncpointError) -> dict[str, str]:
 
 
 def missing_permission(details: Iterable[bytes]) -> str:
-    """What a refusal says is missing: "PERMISSION on RESOURCE"; "" where it does not say."""
+    """The missing permission that a refusal names: "PERMISSION on RESOURCE"; "" if it names none."""
     for one in unpacked(details):
         if one.DESCRIPTOR.name == "ErrorInfo" and one.metadata.get("permission"):
             return f"{one.metadata['permission']} on {one.metadata.get('resource', '')}"

@@ -86,7 +86,7 @@ class TokenCommand:
 
 
 def _read(text: str, command: str, now: float) -> tuple[str, float | None]:
-    """(token, its end in seconds since 1970, if it says so)."""
+    """(token, its end in seconds since 1970, if it has one)."""
     if not text.startswith("{"):
         return text, None
     try:

@@ -47,7 +47,7 @@ from syncpoint.wire.transport.encoding import inflate
 
 CERTIFICATE: Final = "syncpoint.certificate"
 CONNECTION: Final = "syncpoint.connection"
-"""Of a scope's extensions: what the caller's certificate says."""
+"""The caller's certificate, from a scope's extensions."""
 APART_BYTES: Final = 64 * 1024
 APART_VALUES: Final = 1000
 """A body is read apart where it has more of either: objects and lists cost 6 us each, bytes 0.4."""
@@ -143,7 +143,7 @@ class RestApp:
             call.end()
 
     def refuses(self, scope: Scope) -> Answer | None:
-        """The answer to a request whose body need not be read at all, as far as the head says."""
+        """The answer to a request whose body need not be read at all, judged by the head."""
         headers = headers_of(scope)
         try:
             found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))

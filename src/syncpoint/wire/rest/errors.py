@@ -49,7 +49,7 @@ _REASONS: Final = {
 
 
 def bad_request(field: str, text: str) -> InvalidArgument:
-    """INVALID_ARGUMENT that says which field of the JSON is to blame."""
+    """INVALID_ARGUMENT that names the invalid field of the JSON."""
     request = rpc.BadRequest()
     request.field_violations.add(field=field, description=text)
     holder = well_known.Any(

@@ -1,6 +1,6 @@
 """An OpenAPI document of everything that is served over HTTP, written from the table and the descriptors.
 
-Place: answered at /openapi.json; `discovery` says the same in Google's own format. Nothing here is written by hand.
+Place: answered at /openapi.json; `discovery` serves the same in Google's own format. Nothing here is written by hand.
 """
 
 from __future__ import annotations

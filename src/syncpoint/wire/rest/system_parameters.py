@@ -1,4 +1,4 @@
-"""What a request says about its answer, in its query and its head: Google's system parameters.
+"""Google's system parameters: what a request sets for its answer in its query and head.
 
 Place: read by `app` before anything else of a request.
 Promise: reading never fails; what cannot be served is `problem`, for callers who may know it.

@@ -42,7 +42,7 @@ class Route:
     method: Method
     variables: tuple[tuple[str, str], ...]
     action: str
-    """What stands behind the last colon of the path."""
+    """The part after the last colon of the path."""
     pattern: re.Pattern[str]
     """What a path without its action must look like."""
 

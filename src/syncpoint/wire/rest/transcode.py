@@ -53,7 +53,7 @@ _OF_PYTHON: Final = (
 def request_of(
     route: Route, variables: Mapping[str, str], query: Iterable[tuple[str, str]], body: bytes, binary: bool = False
 ) -> bytes:
-    """The request of a call, serialised: body first, then what the query says, then what the path says. `binary`: the
+    """The request of a call, serialised: body first, then the query, then the path. `binary`: the
     body is protobuf. Raises `InvalidArgument`."""
     message = route.method.request()
     if binary:

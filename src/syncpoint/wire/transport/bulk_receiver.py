@@ -18,7 +18,7 @@ from syncpoint.base.kernel.memory import uncleared_buffer
 FROM_BYTES = 512 * 1024
 """Below this the few reads are not worth two changes of places."""
 _WAKE_BYTES = 1024 * 1024
-"""So much has come before the process is woken for it."""
+"""Number of bytes that have come before the process is woken."""
 
 
 class BulkReceiver(asyncio.BufferedProtocol):
@@ -38,7 +38,7 @@ class BulkReceiver(asyncio.BufferedProtocol):
         self._wakes_at = 1
 
     def begin(self, size: int) -> None:
-        """Receive so many bytes, from now on."""
+        """Receive this many bytes from now on."""
         self._buffer = uncleared_buffer(size)
         self._view = memoryview(self._buffer)
         self._wake_at(min(size, _WAKE_BYTES))
@@ -69,7 +69,7 @@ class BulkReceiver(asyncio.BufferedProtocol):
         self._transport.resume_reading()
 
     def _wake_at(self, size: int) -> None:
-        """Let the system wait until so much has come. It never waits for more than is sure to come."""
+        """Let the system wait until this much has come. It never waits for more than is sure to come."""
         self._wakes_at = size
         sock = self._transport.get_extra_info("socket")
         if sock is not None:

@@ -37,7 +37,7 @@ class CallContext(Protocol):
     def peer(self) -> str: ...
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """What the caller's certificate says, as `ssl` describes one it has verified; empty or None without one."""
+        """The caller's certificate, as `ssl` describes one it has verified; empty or None without one."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class StreamingCall(CallContext, Protocol):
         ...
 
     def finish(self, error: SyncpointError | None = None) -> None:
-        """End the stream behind what was sent: OK, or `error`."""
+        """End the stream after what was sent: OK, or `error`."""
         ...
 
     def take_back(self) -> list[object]:

@@ -101,7 +101,7 @@ class ClientStreamState(StreamState):
             self.finish()
 
     def finish(self) -> None:
-        """Close our side behind what is queued."""
+        """Close our side after what is queued."""
         if not (self.done or self.local_done or self.trailers is not None):
             self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
 

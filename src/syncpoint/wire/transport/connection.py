@@ -2,9 +2,9 @@
 
 Place: between the two halves that move bytes, `outbox` below and `frame_loop` above; `server_connection` and
 `client_connection` are its two roles.
-Promise: every stream that was open when the connection ends is lost, once; GOAWAY says why, as far as the socket
-takes it; every bound of time in `limits` holds.
-Leaves to the roles: what a head means, which streams may be opened, and draining. To `liveness`: what the clock says.
+Promise: every stream that was open when the connection ends is lost, once; GOAWAY gives the reason, as far as the
+socket takes it; every bound of time in `limits` holds.
+Leaves to the roles: what a head means, which streams may be opened, and draining. To `liveness`: all timeouts.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class FairTurns:
             line = waiting.pop(key)
             turn = line.popleft()
             if line:
-                waiting[key] = line  # behind all others
+                waiting[key] = line  # after all others
             if not turn.done():
                 # It wakes in the next turn, before what is booked now. Should its caller leave until then, that turn
                 # passes without a step.

@@ -2,7 +2,7 @@
 
 Place: between the bytes of HEADERS frames and the heads of calls.
 Promise: reading costs one pass and no copy of the rest of the block; its work is bounded by the block's length and its
-result by `list_bytes_hard`. `steady` says whether the table stayed as it was, so that the same block will mean the
+result by `list_bytes_hard`. `steady` tracks whether the table stayed as it was, so that the same block will mean the
 same again: this is what lets a connection remember whole blocks. Writers never touch the peer's table, so our blocks
 are steady by themselves.
 Leaves to `hpack`: the table with its evictions, and Huffman codes.

@@ -27,7 +27,7 @@ def content(flags: int, sid: int, data: bytes, start: int, end: int) -> tuple[in
         if end - start < 5:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no room for priority fields")
         if int.from_bytes(data[start : start + 4], "big") & frames.WINDOW_MAX == sid:
-            # The block behind it must still be decoded to keep the table right; ending the connection is allowed too.
+            # The block after it must still be decoded to keep the table right; ending the connection is allowed too.
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream depends on itself")
         start += 5
     if end < start:

@@ -177,7 +177,7 @@ class ServerConnection(FrameLoop):
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """What the peer's certificate says, if TLS asked for one and verified it."""
+        """The peer's certificate, if TLS asked for one and verified it."""
         return None if self.transport is None else self.transport.get_extra_info("peercert")
 
     # -- requests --------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ class ServerStream(StreamState):
             self.conn.out.append(_pack_head(_HEAD_HEAD, self.sid, HEAD_BLOCK))
 
     def close_answer(self, error: SyncpointError | None) -> None:
-        """Send the status, behind what is queued."""
+        """Send the status after what is queued."""
         conn = self.conn
         self.answered = True
         self.count_out(code_of(error))

@@ -34,7 +34,7 @@ _PREFIX = struct.Struct(">BI").unpack_from
 _pack_prefix = struct.Struct(">BI").pack
 COPY_BYTES = 4096
 TOO_LARGE = "Received message larger than max"  # how the message of that error begins
-"""Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
+"""Messages up to this size are copied next to their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
 _PARTS = 64
 _UNFOLDING = -1  # in place of what a message still needs
@@ -144,7 +144,7 @@ class StreamState:
             conn.schedule_flush()
 
     def push(self) -> None:
-        """Append to the outbox what windows and `BURST` allow of the queue, and the trailers behind it."""
+        """Append to the outbox what windows and `BURST` allow of the queue, then the trailers."""
         conn = self.conn
         queue = self.queue
         while queue:
@@ -191,7 +191,7 @@ class StreamState:
         item.index = i
 
     def send_trailers(self, block: bytes) -> None:
-        """End our side with this frame, behind everything queued."""
+        """End our side with this frame, after everything queued."""
         conn = self.conn
         if self.queue:
             self.trailers = block
@@ -323,7 +323,7 @@ class StreamState:
         return inflate(flag, self.compression, payload, self.conn.limits.message_bytes)
 
     def wait_unfolded(self, payload: bytes) -> None:
-        """This message is being unfolded elsewhere, until `unfolded`: what comes behind it is kept, within the window
+        """This message is being unfolded elsewhere, until `unfolded`: what follows it is kept, within the window
         of the stream. Raises SyncpointError when that is too much."""
         self.have, self.need, self.parts = PREFIX_BYTES + len(payload), _UNFOLDING, [payload]
         self.conn.incoming.hold(len(payload))
@@ -342,7 +342,7 @@ class StreamState:
             parts[1:] = (b"".join(parts[1:]),)
 
     def unfolded(self, message: bytes) -> None:
-        """The message that was waited for, and then what came behind it. Raises SyncpointError as `feed` does."""
+        """The message that was waited for, then what followed it. Raises SyncpointError as `feed` does."""
         late = b"".join(self.parts[1:])
         self._drop_partial()
         self.message(message)

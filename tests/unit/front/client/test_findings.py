@@ -82,7 +82,7 @@ def test_a_pause_says_when_the_next_try_is():
     push = {"last_error": "refused", "last_status": 503, "pause": {"seconds": 2, "nanos": 500_000_000}}
     one = findings(facts({"push_config": {"push_endpoint": "https://a.example"}}, push=push))[0]
     assert "status 503" in one.text
-    assert "Next try in 2.5 s." in one.text
+    assert "Next attempt in 2.5 s." in one.text
 
 
 @given(

@@ -214,7 +214,7 @@ def test_a_server_may_move(served: Served) -> None:
     known: list[DiskAddress | None] = [None]
     files = RemoteFiles({"/r": lambda: known[0]}, 1, 1, SystemClock(), patience=FAST, waits=lambda: True)
     served.callers.append(files)
-    with pytest.raises(DiskUnreachable, match="nobody"):
+    with pytest.raises(DiskUnreachable, match="no process serves it"):
         files.mkdir("/r")
     known[0] = DiskAddress("127.0.0.1", served.port, "d")
     handle = put(files, "a", b"1")
@@ -398,7 +398,7 @@ def test_a_required_disk_that_is_not_there_says_so_to_every_session(tmp_path: Pa
         (tmp_path / "d").rename(tmp_path / "away")
         (tmp_path / "d").mkdir()
         for _ in range(2):
-            with pytest.raises(FolderExchanged, match="disks are required"):
+            with pytest.raises(FolderExchanged, match="require_disks"):
                 files.mkdir("/r")
             files.abandon("/r")
         assert not list((tmp_path / "d").iterdir())

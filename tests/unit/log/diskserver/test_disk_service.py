@@ -407,9 +407,9 @@ def test_a_required_disk_is_not_begun_anew(tmp_path: Path, emptied: bool) -> Non
         disk.mkdir()
     made = service.run(channel, 1, Request(DiskOp.MKDIR, epoch=1, seq=1, path=""))
     assert (made.status, made.errno) == (Status.ERROR, errno.ESTALE)
-    assert b"disks are required" in bytes(made.payload)
+    assert b"require_disks" in bytes(made.payload)
     for again in (HELLO._replace(session=101), HELLO._replace(chain=8)):
-        with pytest.raises(FolderExchanged, match="disks are required"):
+        with pytest.raises(FolderExchanged, match="require_disks"):
             service.hello(again)
     assert not list(disk.iterdir()), "nothing was written"
     if emptied:

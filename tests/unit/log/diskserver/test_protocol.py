@@ -78,7 +78,7 @@ def test_requests_there_and_back(request: Request) -> None:
 def test_a_frame_that_is_not_whole_is_refused(request: Request, data: st.DataObject) -> None:
     head, payload = split(b"".join(encode_request(request)))
     cut = data.draw(st.integers(0, len(head) - 1))
-    with pytest.raises(ValueError, match=r"cut|wrong|long|short|valid|decode|ChangeKind"):
+    with pytest.raises(ValueError, match=r"truncated|wrong|long|short|valid|decode|ChangeKind"):
         decode_request(head[:cut], payload)
     with pytest.raises(ValueError, match="too long"):
         decode_request(head, memoryview(bytes(payload) + b"x"))
@@ -120,7 +120,7 @@ def test_hellos_there_and_back() -> None:
     newer = head.replace(b'"version":1', b'"version":3')
     assert decode_hello(newer) == hello  # it still speaks ours
     for other in (newer.replace(b'"oldest":1', b'"oldest":2'), head.replace(b'"version":1', b'"version":0')):
-        with pytest.raises(ValueError, match="upgrade by one release"):
+        with pytest.raises(ValueError, match="Upgrade one release"):
             decode_hello(other)
     welcome = Welcome(2**50, "boot", Status.FENCED, 5, "why")
     assert decode_welcome(split(b"".join(encode_welcome(welcome)))[0]) == welcome

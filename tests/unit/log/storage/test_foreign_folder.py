@@ -57,7 +57,7 @@ def test_a_folder_in_another_format_is_refused_and_left_as_it_is(
         fill(loop)
         loop.store.close()
     before = tree(disk)
-    with pytest.raises(ForeignDisk, match=rf"{disk}.*{what} has format 2, this version reads 1\. .*Start the version"):
+    with pytest.raises(ForeignDisk, match=rf"{disk}.*{what} has format 2; this version reads 1\. .*Start the version"):
         Loop([disk])
     assert tree(disk) == before
 
@@ -138,7 +138,7 @@ def test_a_required_disk_comes_back_only_as_itself(tmp_path: Path, what: Callabl
     disks[1].rename(tmp_path / "away")
     what(disks)
     before = tree(disks[1]), disks[1].exists()
-    loop.until(lambda: "disks are required" in loop.store.status().disks[1].reason)
+    loop.until(lambda: "require_disks" in loop.store.status().disks[1].reason)
     assert loop.store.status().disks[1].state == "failed"
     fill(loop, 5)
     assert (tree(disks[1]), disks[1].exists()) == before

@@ -40,8 +40,8 @@ def test_a_healthy_disk() -> None:
 @pytest.mark.parametrize(
     ("offset", "named"),
     [
-        (100, "a page of the header is damaged"),
-        (PAGE + 100, "a page of the header is damaged"),
+        (100, "one page of the header is damaged"),
+        (PAGE + 100, "one page of the header is damaged"),
         (DATA_START + 10, f"frame at {DATA_START}: header"),
         (DATA_START + 100, f"frame at {DATA_START}: payload"),
         (-PAGE - 50, "index page at "),
@@ -98,4 +98,4 @@ def test_a_missing_segment_is_named() -> None:
     path = harness.files.paths("/d0/logs")[0]
     harness.files.unlink(path)
     report = verify(harness.roots, files=harness.files)
-    assert any("on no disk" in problem for problem in report["problems"])
+    assert any("missing on every disk" in problem for problem in report["problems"])

@@ -64,7 +64,7 @@ def test_a_counter_that_an_opening_reserved_and_never_used_is_nobody_elses(
 ) -> None:
     harness = stored(rule)
     unreachable(harness, slots, lambda operation, path: "/pool" in path)
-    with pytest.raises(DisksMissing, match="cannot be begun"):
+    with pytest.raises(DisksMissing, match="too few disks can start"):
         harness.open()
     harness.kill()
     assert harness.open().log_counter == 3
@@ -75,7 +75,7 @@ def test_a_counter_that_an_opening_reserved_and_never_used_is_nobody_elses(
 def test_disks_that_leave_before_or_while_a_log_begins(rule: AckRule, slots: tuple[int, ...], where: str) -> None:
     harness = stored(rule)
     unreachable(harness, slots, lambda operation, path: where in path)
-    with pytest.raises(DisksMissing, match="cannot be begun"):
+    with pytest.raises(DisksMissing, match="too few disks can start"):
         harness.open()
     if where == "/pool":
         assert not any("logs/0000000002" in path for path in paths(harness)), "no header of it is durable"
@@ -118,7 +118,7 @@ def test_a_domain_away_when_a_log_begins_may_be_followed_by_one_lost_for_good() 
     for slot in (3, 4, 5):
         harness.files.wipe(harness.roots[slot])
     harness.open()
-    assert not any("old state" in note for note in harness.store.recovered.notes), (
+    assert not any("an old copy was" in note for note in harness.store.recovered.notes), (
         "it did not take part, it forgot nothing"
     )
     harness.judge()
@@ -176,7 +176,7 @@ def test_a_disk_put_back_in_time_is_found_out_although_it_was_away_later() -> No
     harness.regain(2)
     harness.files.restore("/d2", old)
     harness.open()
-    assert any("old state" in note for note in harness.store.recovered.notes)
+    assert any("an old copy was" in note for note in harness.store.recovered.notes)
     harness.judge()
 
 
@@ -238,7 +238,9 @@ def test_of_what_may_be_on_an_absent_disk_nobody_says_that_it_is_lost() -> None:
     for path in held[1:]:
         harness.files.unlink(path)
     harness.lose_sight(0)
-    with pytest.raises(DisksMissing, match=r"segment 2 of log 1 is on no disk, as far as .* /d0"):
+    with pytest.raises(
+        DisksMissing, match=r"segment 2 of log 1 is missing on every disk. Disks that may have it are missing: .*/d0"
+    ):
         harness.open()
     harness.kill()
     harness.regain(0)
@@ -248,7 +250,7 @@ def test_of_what_may_be_on_an_absent_disk_nobody_says_that_it_is_lost() -> None:
     for path in held:
         with suppress(FileNotFoundError):
             harness.files.unlink(path)
-    with pytest.raises(StorageDamaged, match="segment 2 of log 1 is on no disk"):
+    with pytest.raises(StorageDamaged, match="segment 2 of log 1 is missing on every disk"):
         harness.open()
 
 
@@ -281,7 +283,7 @@ def test_a_tail_that_changes_between_scan_and_seal_is_decided_anew(when: str) ->
     harness.files.faults.append(lose_unsynced)
     harness.open()
     assert done
-    assert any("decided anew" in note for note in harness.store.recovered.notes)
+    assert any("recovery was restarted" in note for note in harness.store.recovered.notes)
     harness.judge()
     harness.accept_recovered()
     harness.kill()

@@ -50,9 +50,9 @@ def test_four_nodes_enforced(seed: str) -> None:
 
 def test_four_nodes_with_one_rack_gone() -> None:
     left = FOUR_NODES[:2]
-    with pytest.raises(NoPlace, match="3 clusters of 1 disks"):
+    with pytest.raises(NoPlace, match="3 clusters with 1 disks"):
         place(left, Wanted(3, 1, mode="enforce", racks_min=2))
-    with pytest.raises(NoPlace, match="2 racks are required"):
+    with pytest.raises(NoPlace, match="needs 2 racks"):
         place(left, Wanted(1, 1, mode="enforce", racks_min=2))
     with pytest.raises(NoPlace):
         place(left, Wanted(3, 1, mode="any", racks_min=2))
@@ -60,7 +60,7 @@ def test_four_nodes_with_one_rack_gone() -> None:
     assert placed.below_policy
     assert placed.reasons == (
         "1x1 disks instead of 3x1",
-        "2 racks are required, the disks that acknowledge may be in fewer",
+        "the policy needs 2 racks, but the disks that acknowledge may be in fewer",
     )
     assert placed.rule.can_acknowledge((0,))
 

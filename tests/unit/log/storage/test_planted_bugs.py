@@ -64,7 +64,7 @@ def rot_below_the_mark(seed: int) -> None:
 
 
 def test_truncating_at_any_bad_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StorageDamaged, match="acknowledged and are damaged"):
+    with pytest.raises(StorageDamaged, match="acknowledged but are damaged"):
         rot_below_the_mark(1)
     right = find_tail._scanned
 

@@ -93,7 +93,7 @@ def test_a_damaged_copy_is_found_and_what_is_left_may_not_suffice() -> None:
     found = asked(harness, *key)
     assert states(found) == [DAMAGED, HELD, HELD]
     assert found is not None
-    assert (found.suffices, found.copies[0].reason) == (True, "its checksum is wrong")
+    assert (found.suffices, found.copies[0].reason) == (True, "checksum mismatch")
     harness.files.flip(segment.copies[2].path, 3 * 4096 + 100)
     found = asked(harness, *key)
     assert states(found) == [DAMAGED, HELD, DAMAGED]

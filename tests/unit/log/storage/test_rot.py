@@ -165,7 +165,7 @@ def test_a_lost_segment_is_missed() -> None:
     harness.persist()
     harness.stop()
     harness.files.unlink("/d0/logs/0000000001/00000001.seg")
-    with pytest.raises(StorageDamaged, match="segment 1 of log 1 is on no disk"):
+    with pytest.raises(StorageDamaged, match="segment 1 of log 1 is missing on every disk"):
         harness.open()
     harness.settings = harness.settings.__class__(segment_bytes=128 * 1024, accept_loss=True)
     harness.kill()

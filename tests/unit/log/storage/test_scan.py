@@ -44,7 +44,7 @@ def test_an_entry_of_another_version_is_refused_not_taken_for_damage(monkeypatch
         data = bytes(DATA_START) + frame(1, b"x" * 100, HEADER.seed)
     files.pwritev(handle, [data], 0)
     copy = scan.FoundCopy(0, "/segment", len(data), HEADER, None, 0, False, False)
-    with pytest.raises(ForeignDisk, match=r"/segment holds an entry of version 2 at byte 12288, here 1 is read\."):
+    with pytest.raises(ForeignDisk, match=r"/segment has an entry of version 2 at byte 12288; this version reads 1\."):
         scan.scan_frames(files, copy)
     files.pwritev(handle, [b"y"], DATA_START + 8)  # with a damaged header nobody knows whose it was
     assert list(scan.scan_frames(files, copy).frames) == []

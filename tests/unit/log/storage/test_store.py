@@ -59,7 +59,7 @@ def test_an_entry_that_is_appended_by_half_ends_the_log(failing: str, monkeypatc
         with pytest.raises(MemoryError):
             fill_a_segment()
     assert [type(one) for one in harness.failures] == [DisksFailed]
-    with pytest.raises(Unavailable, match="could not be appended"):
+    with pytest.raises(Unavailable, match="appending an entry failed"):
         harness.store.append(EntryKind.LEDGER, b"later")
     harness.stop()
     harness.open()

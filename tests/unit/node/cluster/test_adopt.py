@@ -155,7 +155,7 @@ async def test_a_cluster_that_has_been_in_use_is_refused(*, written: str) -> Non
     await register(folder, shared, RECORD, [0])
     await shared.txn([], [Put(written, b"9 9")])
     before = await content(shared)
-    with pytest.raises(FailedPrecondition, match="in use"):
+    with pytest.raises(FailedPrecondition, match="was started before"):
         await register(folder, shared, RECORD, [0])
     assert await content(shared) == before
 
@@ -233,7 +233,7 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
 
 def test_a_folder_of_workers_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / WORKERS_NOTE).touch()
-    for reason in ("--workers", "no disk folder of a node"):
+    for reason in ("--workers", "not a disk folder of a node"):
         with pytest.raises(FailedPrecondition, match=reason):
             read_folder(tmp_path, [tmp_path / "disk-1"], Environment())
         (tmp_path / WORKERS_NOTE).unlink(missing_ok=True)

@@ -47,7 +47,7 @@ async def test_a_new_cluster_writes_what_its_first_process_can(store: LocalShare
     formats = await join(store, BOTH, founding=True)
     assert formats.finalized == 2
     assert formats.may_write(2)
-    with pytest.raises(FailedPrecondition, match=r"version 1\.0, which reads format 1; the cluster writes format 2"):
+    with pytest.raises(FailedPrecondition, match=r"version 1\.0 reads format 1, but the cluster writes format 2"):
         await join(store, OLD)
     await formats.close()
 
@@ -67,7 +67,7 @@ async def test_new_formats_wait_for_finalize_which_waits_for_the_last_old_member
     await asyncio.sleep(0.05)
     assert formats.may_write(2)
     assert await finalize(store, BOTH) == (2, 2)
-    with pytest.raises(FailedPrecondition, match="install that version"):
+    with pytest.raises(FailedPrecondition, match="Install that version"):
         await old.check()
     with pytest.raises(FailedPrecondition, match=r"finalize` of that version"):
         await finalize(store, OLD)
@@ -78,7 +78,9 @@ async def test_new_formats_wait_for_finalize_which_waits_for_the_last_old_member
 @plain_test(run)
 async def test_a_build_that_is_too_new_says_what_to_do(store: LocalShared) -> None:
     old = await join(store, OLD, founding=True)
-    with pytest.raises(FailedPrecondition, match="reads 1 and a later format everywhere, `syncpoint cluster final"):
+    with pytest.raises(
+        FailedPrecondition, match="reads 1 and a later format on all processes, then `syncpoint cluster final"
+    ):
         await join(store, NEW)
     await old.close()
 

@@ -92,7 +92,7 @@ def test_a_process_that_is_not_in_the_file_needs_a_role(tmp_path: Path) -> None:
     assert settings.process("worker-7", ("router",)).roles == ("router",)
     with pytest.raises(InvalidArgument, match="no roles"):
         settings.process("worker-7")
-    with pytest.raises(InvalidArgument, match="no `disks`"):
+    with pytest.raises(InvalidArgument, match="needs `cluster` and `disks`"):
         settings.process("worker-7", ("storage",))
 
 
@@ -114,7 +114,7 @@ def test_the_fingerprint_is_about_what_all_must_agree_on(tmp_path: Path) -> None
         (('listen: "127.0.0.1:7001"', "listen: here"), "HOST:PORT"),
         (("cluster: shop", "clusters: shop"), "unknown: clusters"),
         (("racks_min: 2", "rack_min: 2"), "unknown: rack_min"),
-        (("cluster: shop", "tls: {ca: a.pem, key: k.pem}"), "`certificate`, `key` and `ca` are needed"),
+        (("cluster: shop", "tls: {ca: a.pem, key: k.pem}"), "`certificate`, `key` and `ca` must be set"),
         (("cluster: shop", "tls: {ca: a, key: k, certificate: c, verify: no}"), "unknown: verify"),
         (("cluster: shop", "tls: {ca: a, key: k, certificate: c, client_certificates: 1}"), "true or false"),
         (("region: r1", "tls_cert: a.pem"), "both `tls_cert` and `tls_key`"),

@@ -37,7 +37,7 @@ def test_a_required_disk_without_chains_is_refused(tmp_path: Path) -> None:
     open_local(chain(1, "d1", "d2"), 1, disks)
     open_local(chain(1, "d1", "d2"), 2, disks, required=True)
     disks["d2"].rename(tmp_path / "away")
-    with pytest.raises(FolderExchanged, match="disks are required"):
+    with pytest.raises(FolderExchanged, match="require_disks"):
         open_local(chain(1, "d1", "d2"), 3, disks, required=True)
     assert not disks["d2"].exists()
 

@@ -183,7 +183,7 @@ def test_recover_gives_up_only_on_request(run, filled):
             path.rmdir() if path.is_dir() else path.unlink()
     result = run("log", "recover", *words)
     assert result.exit_code == 1
-    assert "LOST  segment 1 of log 1 needs more of its 3 disks" in result.stdout
+    assert "LOST  segment 1 of log 1 needs at least 2 of its 3 disks" in result.stdout
     assert f"{1 << 24}: " in result.stdout
     assert "000000000003 and later" in result.stdout
     assert not any((disk / "audit").exists() for disk in filled)
@@ -200,4 +200,4 @@ def test_recover_gives_up_only_on_request(run, filled):
 def test_recover_wants_a_folder_for_each_disk(run, filled):
     result = run("log", "recover", "--disk", str(filled[0]))
     assert result.exit_code == 1
-    assert "empty folder in the place" in result.stderr
+    assert "give an empty folder" in result.stderr

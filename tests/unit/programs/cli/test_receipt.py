@@ -2,7 +2,7 @@
 
 from syncpoint.wire.protobuf.messages import admin
 
-COPIES = [{"disk": "/a", "state": "HELD"}, {"disk": "/b", "state": "DAMAGED", "reason": "its checksum is wrong"}]
+COPIES = [{"disk": "/a", "state": "HELD"}, {"disk": "/b", "state": "DAMAGED", "reason": "checksum mismatch"}]
 
 
 def answer(*, suffices=True, chain=0):

@@ -22,9 +22,9 @@ def answer(server, **state):
 def test_findings_are_printed_in_order_with_advice(server, run, run_json):
     answer(server, backlog_messages=2, options={"receive_suspended": True})
     lines = run("why", "billing").stdout.splitlines()
-    assert lines[0] == "1. RECEIVE_SUSPENDED: Receiving is suspended: nothing is handed out."
+    assert lines[0] == "1. RECEIVE_SUSPENDED: Receiving is suspended: no messages are delivered."
     assert lines[1] == "   syncpoint subscriptions update billing --resume"
-    assert lines[2] == "2. NOBODY_CONNECTED: Nobody is connected; 2 messages not acknowledged."
+    assert lines[2] == "2. NOBODY_CONNECTED: No subscriber connected; 2 messages not acknowledged."
     assert server.calls[0][1].subscription == NAME
     found = run_json("why", "billing")
     assert [one["cause"] for one in found["findings"]] == ["RECEIVE_SUSPENDED", "NOBODY_CONNECTED"]

@@ -160,10 +160,10 @@ def test_a_publish_forwarder_without_a_chain_is_reported() -> None:
         )
         return put_together(found_answers)["problems"]
 
-    assert problems() == ["publish-forwarder-1 has no chain yet; its log says why if that lasts"]
+    assert problems() == ["publish-forwarder-1 has no chain yet; its log shows why if that lasts"]
     chains += listed((1, "publish-forwarder-1", 2))[1]
     chains[0].home = "publish-forwarder-1"
     assert problems() == []
     assert problems("default", "fast") == [
-        "publish-forwarder-1 has no chain of class fast yet; its log says why if that lasts"
+        "publish-forwarder-1 has no chain of class fast yet; its log shows why if that lasts"
     ]

@@ -70,7 +70,7 @@ class Mounted(Protocol):
         ...
 
     def opening(self, topic: int) -> None:
-        """A source of a topic is about to be opened; what the catalog says of the topic is known here."""
+        """A source of a topic is about to be opened; the topic's record in the catalog is known here."""
         ...
 
     def tick(self) -> None:
@@ -105,7 +105,7 @@ class ChainContext:
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
     mount: Callable[[Chain], Mounted] | None = None
     own_catalog: Callable[[RecoveredState], Catalog] | None = None  # one node: the catalog is in the chain's own log
-    counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
+    counter_floor: int = 0  # if `next_log` is None, the chain's logs have higher numbers
     ids_of_others: IdsOfOthers = no_others
     publish_by_key: PublishByKey | None = None  # None: every ordering key is taken by the one chain there is
     tracer: Tracer | None = None
@@ -365,7 +365,7 @@ class _FiredInto:
 
 async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, entered: Callable[[Chain], None]) -> Chain:
     """Open a chain. `entered` is called as soon as it has to learn of changes, in the turn in which the catalog was
-    read for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
+    read for it. Raises storage errors, and `DiskFenced` when a later epoch is known to the disks.
     """
     known = await context.known_disks.known(record.number) if context.known_disks is not None else Known()
     environment = replace(context.environment, notify=context.environment.notifier())

@@ -1,6 +1,6 @@
 """At risk: which messages of a chain failures would lose, hold back or have delivered twice, counted beforehand.
 
-Place: behind `internal.v1.Chains/AtRisk`, and called directly on one node; `storage.entries_at_risk` decides about
+Place: serves `internal.v1.Chains/AtRisk`, and called directly on one node; `storage.entries_at_risk` decides about
 entries, here they become messages that somebody still needs. `api.at_risk_admin` asks all chains and adds what is lent.
 Promise: where entries lie is judged as of one turn; acknowledgements count as they come in until the answer. Indexes
 are read only of segments that a failure touches, one at a time; what cannot be read is an error, never "nothing".
@@ -128,7 +128,7 @@ class ChainForecast:
         self._away: dict[int, ThreatSum] = {}
         self._acks: list[records.Acks] = []  # acknowledgements that would be forgotten
         self._facts = 0
-        self._forgets = False  # also what the newest checkpoint says
+        self._forgets = False  # also the content of the newest checkpoint
 
     def looks_into(self, segment: SegmentHolding) -> bool:
         """Whether its entries have to be seen."""
@@ -259,7 +259,7 @@ async def chain_risk(
     answer = internal.ChainRisk(chain=chain, unseen=[names[slot] for slot in sorted(holdings.unseen)])
     try:
         await _see_all(forwarder, holdings, forecasts)
-    except Exception as error:  # whatever storage says: what is known must not look like all
+    except Exception as error:  # any storage error: what is known must not look complete
         answer.unknown = str(error) or type(error).__name__
         return answer
     answer.outcomes.extend(forecast.outcome() for forecast in forecasts)

@@ -1,6 +1,6 @@
 """Receipts: which disks of a chain hold a message, for people.
 
-Place: behind `internal.v1.Chains/Receipt`, and called directly on one node; see `storage.receipts`.
+Place: serves `internal.v1.Chains/Receipt`, and called directly on one node; see `storage.receipts`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from syncpoint.wire.protobuf.messages import internal
 
 
 async def receipt(forwarder: PublishForwarder, asked: internal.ReceiptRequest) -> internal.ReceiptResponse:
-    """Without copies: the message is not stored. Raises what storage says."""
+    """Without copies: the message is not stored. Raises storage errors."""
     source = forwarder.sources.by_number.get(asked.source)
     if source is None or source.topic != asked.topic:
         return internal.ReceiptResponse()

@@ -43,7 +43,7 @@ class ChainHost:
         self.on_ended: Callable[[int, Exception], None] = lambda number, error: None
         self._entered: dict[int, Chain] = {}  # served, and about to be
         self._opening: dict[int, asyncio.Future[None]] = {}
-        self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
+        self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # reported to chains that are being opened
         self._refused: set[int] = (
             set()
         )  # subscriptions that a subscribe forwarder asked for when it could not have them
@@ -72,7 +72,7 @@ class ChainHost:
     # -- chains ------------------------------------------------------------------------------------------------------
 
     async def open(self, record: ChainRecord, epoch: int) -> None:
-        """Recover a chain and serve it. Raises `DiskFenced` when a later epoch has begun, or what storage says."""
+        """Recover a chain and serve it. Raises `DiskFenced` when a later epoch has begun, or storage errors."""
         number = record.number
         if number in self._entered or number in self._opening:
             raise FailedPrecondition(f"Chain {number} is open here already.")
@@ -145,7 +145,7 @@ class ChainHost:
             self.rounds.guard(partial(self._attach_late, change.record.incarnation))
 
     def _attach_late(self, subscription: int) -> None:
-        """Whoever asked for a subscription before it was known here is served now."""
+        """Serve callers that asked for a subscription before it was known here."""
         for known in self._sessions:
             attached = known.attached.get(subscription)
             if attached is not None and known.session is not None:
@@ -158,7 +158,7 @@ class ChainHost:
             self._refused.add(subscription)
 
     def _attach_refused(self) -> None:
-        """Whoever asked while a reader had the subscription alone is served now that it has not."""
+        """Serve callers that asked while an exclusive reader had the subscription."""
         catalog, now_ns = self.context.shared.catalog, self.context.environment.clock.time_ns()
         for subscription in list(self._refused):
             if hold_of(catalog, subscription, now_ns) is None:
@@ -171,7 +171,7 @@ class ChainHost:
             chain.record_found(topic)
 
     def assigned(self, topic: int) -> None:
-        """The assignment of a topic has changed; `ChainContext.assignments` says what it is now."""
+        """The assignment of a topic has changed; `ChainContext.assignments` has the new one."""
         for chain in list(self._entered.values()):
             chain.assigned(topic)
         self._assigned.set()
@@ -271,7 +271,7 @@ class ChainHost:
         session.send(self._owned())
 
     def heeds(self, session: Session) -> bool:
-        """Whether what is said on a stream counts; if not, its forwarder is notified."""
+        """Whether messages of a stream count; if not, its forwarder is notified."""
         if self._sessions.of(session) is not None:
             return True
         session.send(DISPLACED)

@@ -1,7 +1,7 @@
 """Peek: messages of one source as they are stored, for people. Nothing is lent, delivered or counted.
 
-Place: behind `internal.v1.Chains/Peek`, and called directly on one node; `api.peek_admin` makes pages of it.
-Promise: an answer costs a bounded amount of reading, whatever is looked for; `next` says where to go on.
+Place: serves `internal.v1.Chains/Peek`, and called directly on one node; `api.peek_admin` makes pages of it.
+Promise: an answer costs a bounded amount of reading, whatever is looked for; `next` is where to continue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RAN_OUT = 1
 
 
 class _Part(NamedTuple):
-    """What was read: batches, and where to go on; `end`: there is nothing behind them."""
+    """What was read: batches, and where to go on; `end`: nothing follows them."""
 
     batches: Sequence[Batch]
     next: int
@@ -44,7 +44,7 @@ class _Part(NamedTuple):
 
 
 async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> internal.PeekResponse:
-    """Raises what storage says, except of messages that are damaged: they are counted. All that an answer has was seen
+    """Raises storage errors, except for messages that are damaged: they are counted. All that an answer has was seen
     in the seek generation that it names.
     """
     generation = forwarder.server.generation(asked.subscription)

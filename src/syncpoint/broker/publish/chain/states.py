@@ -1,8 +1,8 @@
 """What the chains of one process know of a topic, a subscription, and their disks. Off the hot path, for operators.
 
-Place: behind `internal.v1.Chains/Describe` and the process's status; `control.cluster_queries` gathers it from all
+Place: serves `internal.v1.Chains/Describe` and the process's status; `control.cluster_queries` gathers it from all
 processes.
-Promise: numbers of one moment per chain. What cannot be read off the disks in time is said to be unreadable.
+Promise: numbers of one moment per chain. What cannot be read from the disks in time is reported as unreadable.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def _oldest(answer: internal.DescribedChain, forwarder: PublishForwarder, 
             found = await backlog(forwarder, record)
     except TimeoutError:
         answer.unreadable = "its disks do not answer in time"
-    except Exception as error:  # whatever storage says: the rest of the answer is good
+    except Exception as error:  # any storage error: the rest of the answer is good
         answer.unreadable = str(error) or type(error).__name__
     else:
         answer.oldest_age_s = found.oldest_age_s

@@ -5,7 +5,7 @@ everything that arrived in one turn for one topic becomes one entry, and everyth
 answers wait in log order until storage reports their position as persisted; only then does a publisher receive its ids.
 If the disks fail, the outcome of what waits is unknown and reported as such.
 Acknowledgements become one entry. Ledgers hold them from the moment they come; until they are persisted, nobody may be
-asked to read on behind them, since the next owner of the log may not know them.
+asked to read past them, since the next owner of the log may not know them.
 """
 
 import logging

@@ -172,7 +172,7 @@ class GroupCommit:
         self._waiting.add(self.store.appended, done)
 
     def appended_end(self, source: Source) -> int:
-        """The offset behind what the log has been given of a source."""
+        """The offset after the last message of a source that the log was given."""
         pending = (one.first_offset for one in self._pending if one.source is source)
         return next(pending, source.end)
 
@@ -242,7 +242,7 @@ class GroupCommit:
         self._waiting.add(position, entry)
 
     def append_batch(self, source: Source, payload: bytes, count: int, done: Done) -> int:
-        """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
+        """Write `count` framed messages after everything of this turn; returns the offset of the first. They were
         accepted before: no limit refuses them now. Raises `Unavailable` when the log cannot be written.
         """
         self.check_writable()

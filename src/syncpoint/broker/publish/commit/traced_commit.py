@@ -76,7 +76,7 @@ class TracedCommit(GroupCommit):
 
 
 def _followed(caller: PublishCaller, over: Callable[[str], None]) -> PublishCaller:
-    """Whoever a publish is answered to whose messages are followed."""
+    """The caller of a publish whose messages are traced."""
 
     def reply(response: bytes) -> None:
         over("")

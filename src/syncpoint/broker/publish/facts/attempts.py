@@ -1,7 +1,7 @@
 """DeliveryAttempts: how often messages came back undone, and how long they have to rest. Kept beside the ledgers.
 
 Only subscriptions with a dead letter or a retry policy have any: a subscribe forwarder notes what came back to it, in
-batches; whoever reads such messages next is informed. So counts and rests outlive restarts, adoption, moves of a
+batches; the next reader of such messages is informed. So counts and rests outlive restarts, adoption, moves of a
 source. Notes are written within WRITE_S, those of a source that were made in the meantime in one entry, and
 nobody waits for them; a crash loses at most those. A count only grows within a seek generation, so notes may be applied
 in any order and more than once. What was acknowledged is left out of the next checkpoint.

@@ -1,6 +1,6 @@
 """RecentBatches: a batch that is sent again after "unknown" is answered with the ids it has, not stored twice.
 
-Place: asked by `ingress` before it takes a batch that says it was sent before (protocol rule 20). What is remembered is
+Place: asked by `ingress` before it takes a batch that is marked as a resend (protocol rule 20). What is remembered is
 in the log, in front of the messages themselves, so it outlives the owner of the chain: that is when batches are resent.
 Promise: within the newest `BATCHES_MAX` batches of a chain no batch is stored twice; both answers name the same ids.
 """
@@ -22,7 +22,7 @@ SCHEDULED_PART = 1 << 63
 
 
 class BatchFact(NamedTuple):
-    """What became of a batch of a sender: so many messages from `first_offset` on."""
+    """The outcome of a sender's batch: where its messages are stored, from `first_offset` on."""
 
     sender: int
     batch: int

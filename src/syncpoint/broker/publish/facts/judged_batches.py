@@ -22,7 +22,7 @@ from syncpoint.broker.publish.facts.records import ExtensionNumber
 from syncpoint.broker.publish.facts.source import MessagePlace, SourceTable
 
 RUNS_BYTES_MAX = 16 << 20
-HANDED_S = 600  # for so long behind the newest batch of a topic another chain of it may ask for them
+HANDED_S = 600  # how long after a topic's newest batch another chain of it may ask for them
 PART = 200  # batches of one fact of a checkpoint, and of one answer
 NOT_STORED = 0  # in place of a source: these messages are not known to be stored
 _HEAD = struct.Struct("<QQQI")  # topic, sender, batch, number of runs

@@ -63,5 +63,5 @@ def _to_begin(wanted: dict[int, RuleLane], known: Mapping[int, LaneBounds]) -> l
 
 
 def _places(sources: Sequence[Source], revision: int) -> dict[int, int]:
-    """Where the sources end that were there before a revision; the others are behind it as a whole."""
+    """Where the sources end that were there before a revision; the others are after it as a whole."""
     return {one.number: one.end if one.revision < revision else 0 for one in sources}

@@ -4,7 +4,7 @@ A ledger belongs to one subscription incarnation and one *seek generation*: rang
 generation, a higher generation replaces lower ones (protocol rule 12).
 
 Where a subscription has rules, each of its lanes (`model.lanes`) has a place of its own in the same set. What lies
-before a lane's start or behind its stop counts as acknowledged there, in every generation.
+before a lane's start or after its stop counts as acknowledged there, in every generation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -102,7 +102,7 @@ class Ledger:
         return None if bounds is None or bounds.stop is None else bounds.stop.get(source, 0)
 
     def merge(self, state: "Ledger") -> None:
-        """Take over what another state of the same ledger says. Any number of states, in any order, any of them twice,
+        """Merge another state of the same ledger. Any number of states, in any order, any of them twice,
         come to the same.
         """
         for source, offset in state.start.items():

@@ -53,7 +53,7 @@ class Ledgers(Mapping[int, Ledger]):
         """The ledger of a subscription; on the path of every fetch and acknowledgement."""
         return self._held.get(subscription)
 
-    # -- what the log says -------------------------------------------------------------------------------------------
+    # -- from the log ------------------------------------------------------------------------------------------------
 
     def take(self, state: Ledger) -> Ledger:
         """A state of a ledger: its beginning, a seek, or what a checkpoint found. Returns the ledger."""

@@ -4,8 +4,8 @@ Place: part of `commit`, which writes them. A kind (attempts, times to live, sch
 states what one fact is, how it looks in the log, what follows from it in memory, and what of that still counts.
 Promise: a fact that is noted with its messages (`GroupCommit.add`) stands in the log in front of them, with nothing in
 between but others like it: where a message is found, the facts about it are there, too. They may be there without the
-messages, which were lost with what came behind. So a fact of a kind that `counts` says how many entries behind it hold
-them: by the place alone recovery knows whether they were persisted, also when they were deleted since.
+messages, which were lost with what followed. So a fact of a kind that `counts` has the number of entries after it that
+hold them: by the place alone recovery knows whether they were persisted, also when they were deleted since.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class FactLog:
     def __init__(self, append: Callable[[EntryKind, bytes, Done | None], None]) -> None:
         self.append = append
         self.writers: list[Callable[[int], tuple[EntryKind, bytes]]] = []
-        """Of this turn: each makes one entry, given how many entries behind it, up to the last message, belong to the
+        """Of this turn: each makes one entry, given how many entries after it, up to the last message, belong to the
         turn."""
 
     def write_in_front(self, store: Store, messages: int) -> None:
-        """Write what was noted, in front of so many entries of messages."""
+        """Write the noted facts, followed by the given number of entries of messages."""
         writers, self.writers = self.writers, []
         behind = len(writers) + messages
         for write in writers:
@@ -45,13 +45,13 @@ class FactLog:
 
 
 class MessageFacts(ABC, Generic[Fact]):
-    """Facts of one kind, an extension of the log unless it says another `head`."""
+    """Facts of one kind, an extension of the log unless it sets another `head`."""
 
     number: ExtensionNumber  # what its entries are marked with
     head: bytes  # what each entry of the kind begins with
     row: struct.Struct  # a fact, where all are alike
     made_of: type[Any]  # what is made of a row
-    counts = True  # whether an entry says next how many behind it hold the messages
+    counts = True  # whether an entry has the number of following entries that hold the messages
     part = 200  # facts in one entry of a checkpoint
 
     def __init_subclass__(cls) -> None:

@@ -1,8 +1,8 @@
 """How the publish forwarder's own facts look in the log: the opening of sources, acknowledgements, ledgers and
 snapshots.
 
-Storage keeps these payloads without looking inside. One byte says what the record is; all integers are little-endian.
-The same records make up a checkpoint, so recovery has one reader for both.
+Storage keeps these payloads without looking inside. The first byte is the kind of the record; all integers are
+little-endian. The same records make up a checkpoint, so recovery has one reader for both.
 """
 
 import struct
@@ -21,7 +21,7 @@ _LANE = struct.Struct("<QBII")  # number, whether it was stopped, numbers of sta
 _PLACE = struct.Struct("<QQ")  # source, offset
 _REVISION = struct.Struct("<BQ")
 _GRANT = struct.Struct("<BQQQQ")  # subscription, source, grant, holder
-BEHIND = struct.Struct("<I")  # how many entries behind a fact hold its messages
+BEHIND = struct.Struct("<I")  # how many entries after a fact hold its messages
 _SEALED, _KEYED = 1, 2
 _SNAPSHOT = struct.Struct("<BQQII")  # snapshot, catalog revision, numbers of lanes and sets
 _BELOW = struct.Struct("<BQI")  # bound, number of exceptions
@@ -96,7 +96,7 @@ class SourcesBelow(NamedTuple):
 
 
 class GrantFact(NamedTuple):
-    """The permission to deliver one source of one subscription, and the incarnation of whoever has it."""
+    """The permission to deliver one source of one subscription, and the incarnation of its holder."""
 
     subscription: int
     source: int
@@ -159,7 +159,7 @@ def decode_grant(payload: bytes) -> GrantFact:
 
 
 def entries_behind(payload: bytes) -> int:
-    """How many entries behind a fact hold the messages it is about; 0: they are persisted, or it does not say."""
+    """How many entries after a fact hold the messages it is about; 0: they are persisted, or unknown."""
     if payload[0] in (FactKind.BATCHES, FactKind.FIRED):
         return int(BEHIND.unpack_from(payload, 1)[0])
     says = payload[0] == FactKind.EXTENSION and payload[1] in _SAYS_BEHIND

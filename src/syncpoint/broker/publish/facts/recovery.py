@@ -63,7 +63,7 @@ def replay(store: Store) -> RecoveredState:
 
     def where() -> str:
         number, position = memory.reading
-        return f"entry {position} of {log_dir('DISK', number)}, on every disk,"
+        return f"Entry {position} of {log_dir('DISK', number)} on every disk"
 
     with of_this_format(where):
         _read(memory, store.replay())
@@ -72,7 +72,7 @@ def replay(store: Store) -> RecoveredState:
         if source.number in sources.deleted:
             sources.remove(source)
         elif source.number not in memory.named and sources.was_deleted(source.number):
-            sources.remove(source)  # a fact about it was written behind the checkpoint's beginning
+            sources.remove(source)  # a fact about it was written after the checkpoint's beginning
     return memory
 
 
@@ -85,9 +85,7 @@ def of_this_format(where: Callable[[], str]) -> Iterator[None]:
         yield
     except (struct.error, ValueError, IndexError, DecodeError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise ForeignDisk(
-            f"{where()} was written in a format that this version cannot read ({why}). {GO_ON}"
-        ) from error
+        raise ForeignDisk(f"{where()} has a format that this version cannot read ({why}). {GO_ON}") from error
 
 
 def _read(memory: RecoveredState, entries: Iterable[Entry]) -> None:
@@ -162,7 +160,7 @@ def _apply_fact(memory: RecoveredState, payload: bytes) -> None:
         case records.FactKind.EXTENSION:
             memory.extensions.setdefault(payload[1], []).append(payload[2:])
         case other:
-            raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
+            raise ValueError(f"unknown kind of ledger record: {other}")
 
 
 def _apply_acks(memory: RecoveredState, payload: bytes) -> None:
@@ -193,7 +191,7 @@ def reconcile_sources(memory: RecoveredState, store: Store) -> None:
     found = (number for number in store.sources() if number not in sources.by_number)
     sources.unknown = frozenset(number for number in found if not sources.was_deleted(number))
     if sources.unknown:
-        log.warning("%d sources are in storage that nobody knows: they are kept", len(sources.unknown))
+        log.warning("%d sources in storage are unknown; they are kept", len(sources.unknown))
     memory.ledgers.only_sources(sources.by_number)
 
 

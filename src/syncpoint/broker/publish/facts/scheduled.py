@@ -1,12 +1,12 @@
 """Scheduled messages: which messages of this log wait for their time to be published.
 
-Place: the forwarder notes what was scheduled, `firing` asks what is due and says what was published, `scheduled_calls`
-lists and cancels. The messages themselves lie in a *waiting source*, of a topic that no catalog knows, and are kept
-for it like any others: copied forward, never pinning what lies around them. Here are only small entries, in the order
-in which they are due.
+Place: the forwarder notes what was scheduled, `firing` asks what is due and reports what was published,
+`scheduled_calls` lists and cancels. The messages themselves lie in a *waiting source*, of a topic that no catalog
+knows, and are kept for it like any others: copied forward, never pinning what lies around them. Here are only small
+entries, in the order in which they are due.
 Promise: a message that waits is published once, or was cancelled, never both and never again: all of it are facts of
-one log. What was fired stands in front of the messages that it became, and says how many entries behind it hold them
-(`FiredMessages`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
+one log. What was fired stands in front of the messages that it became, and has the number of entries after it that hold
+them (`FiredMessages`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
 by the end of the source, since nothing of it was deleted yet; and writes down what it decides before it deletes.
 What another chain publishes (`keyed_firing`) leaves first, and is gone when that has answered.
 An id, once given, never comes to mean another message. The chain that keeps a message stays registered for its topic.
@@ -151,10 +151,10 @@ class ScheduledMessages(MessageFacts[Scheduled]):
             self._remove(one)
 
     def check_room(self, name: str, count: int, name_of: Callable[[int], str]) -> None:
-        """Raise `ResourceExhausted` if the project of a topic may not schedule so many more. `name_of`: of topics."""
+        """Raise `ResourceExhausted` if the project of a topic may not schedule `count` more. `name_of`: of topics."""
         most, all_of_it = WAITING_MAX, self._count
         if 2 * (all_of_it + count) <= most:
-            return  # whoever has all of it leaves as much to others
+            return  # a project that has all of it leaves as much to others
         project, had = project_in(name), 0
         for topic, rows in self._of_topic.items():
             if project_in(name_of(topic)) == project:
@@ -172,7 +172,7 @@ class ScheduledMessages(MessageFacts[Scheduled]):
         return self._of_source.get(source, {}).get(offset)
 
     def of_topic(self, topic: int, after: tuple[int, int, int] | None, most: int) -> list[Scheduled]:
-        """Those of a topic in order; `after`: behind this (due, source, offset)."""
+        """Those of a topic in order; `after`: later than this (due, source, offset)."""
         rows = self._of_topic.get(topic, [])
         first = 0 if after is None else bisect_right(rows, after, key=_place)
         return rows[first : first + most]
@@ -276,7 +276,7 @@ class ScheduledMessages(MessageFacts[Scheduled]):
             self.write(_encode_places(_GONE, gone[at : at + _ROWS]))
 
     def recover(self, found: Iterable[bytes], unsure: Container[bytes] = ()) -> None:
-        """What ends, ends for good: so it does not matter in which order facts stand in a checkpoint and behind it."""
+        """What ends, ends for good: so it does not matter in which order facts stand in a checkpoint and after it."""
         gone: set[tuple[int, int]] = set()
         waiting: dict[tuple[int, int], Scheduled] = {}
         for fact in found:

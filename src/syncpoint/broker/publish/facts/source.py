@@ -13,7 +13,7 @@ from syncpoint.base.model.errors import ResourceExhausted
 from syncpoint.base.model.identity import SOURCE_INDEX_BITS, SOURCE_INDEX_END, id_prefix, log_of, make_source
 
 GONE_MAX = 4096
-SOURCES_LEFT = 1 << 20  # a chain goes on in another log when its own can open so few more
+SOURCES_LEFT = 1 << 20  # a chain continues in another log when its own can open fewer than this
 # Of what is stored and in no topic yet: incarnations that no catalog gives out.
 STAGING_TOPIC = (1 << 64) - 1  # what pipelines have staged
 WAITING_TOPIC = (1 << 64) - 2  # messages that are to be published later

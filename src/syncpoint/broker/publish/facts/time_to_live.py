@@ -4,7 +4,7 @@ Place: `deliverable` asks what has run out before it hands messages out, `retent
 The time of a topic and of a subscription is a ceiling and follows from when a message was published: nothing is kept
 for it. Times that messages carry (`sys.TimeToLive`) are kept in an `ExpiryIndex`, by runs of messages, as facts in
 front of the messages; the messages themselves are read only where something of a run has run out.
-Promise: nothing runs out before a clock says so that surely has been reached (`TrustedClock.sure_ns`), so a wrong clock
+Promise: nothing expires before a time that has surely been reached (`TrustedClock.sure_ns`), so a wrong clock
 makes it late rather than early. What is lent is not asked for: whoever has it may acknowledge it.
 """
 
@@ -23,7 +23,7 @@ from syncpoint.broker.publish.facts.source import Source
 from syncpoint.catalog.metadata.records import Subscription, Topic
 
 NEVER_NS = (1 << 63) - 1
-LENT_NS = 600_000_000_000  # so long what ran out is kept for an exactly-once subscriber who has it: the longest lease
+LENT_NS = 600_000_000_000  # how long an exactly-once subscriber may ack an expired message: the longest lease
 JOINED_NS = 1_000_000_000  # neighbours whose times differ no more are one run; the longer the time, the more,
 JOINED_PART = 1000  # by this part of it
 RUNS_MAX = 20_000  # of one source; beyond that neighbours are joined whatever their times are

@@ -44,7 +44,7 @@ class SourceDispatcher:
         self.progress = self.holders.progress
         self.refused_acks = 0
 
-    # -- what the forwarder says -------------------------------------------------------------------------------------
+    # -- from the forwarder -------------------------------------------------------------------------------------------
 
     def on_sources(self, subscription: int, views: Sequence[SourceView]) -> None:
         """The forwarder names sources: new ones, sealed ones, or all."""
@@ -127,7 +127,7 @@ class SourceDispatcher:
             if isinstance(batches, Exception):
                 _refuse_fetch(session, number, _as_refusal(batches))
             elif self._rests_on_fresh_acks(request, batches):
-                # A holder that is notified now that others have acknowledged something reads on behind it, and would
+                # A holder that is notified now that others have acknowledged something reads on after it, and would
                 # not look back where that is lost with this log.
                 self.forwarder.commit.when_acks_persisted(partial(answer, batches))
             else:
@@ -141,7 +141,7 @@ class SourceDispatcher:
                 _refuse_fetch(session, number, FailedPrecondition("The source is granted to this forwarder no more."))
                 return
             session.send(fetched_message(number, batches))
-            # Whoever asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
+            # A holder that asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
             end = batches[-1].end if batches else request.begin
             self.progress.hand_out(key, place_in(end)[1])
             if batches:
@@ -167,7 +167,7 @@ class SourceDispatcher:
         """Record acknowledged offsets. `request`: internal.Acknowledge."""
         number, subscription, source, grant = request.id, request.subscription, request.source, request.grant
         record = self.forwarder.catalog.subscription_by_incarnation(subscription)
-        # Also where nothing is left of the source: whoever had it last acknowledged it, and nobody else did.
+        # Also where nothing is left of the source: its last holder acknowledged it, and nobody else did.
         if record is not None and record.exactly_once and not self.grants.may_acknowledge(subscription, source, grant):
             self.refused_acks += 1
             _refuse_acknowledge(session, number, FailedPrecondition("The source is granted to somebody else."))

@@ -169,8 +169,8 @@ class SourceHolders:
             self.perform(effects)
 
     def on_ranks_changed(self, topic: int) -> None:
-        """The set of the topic's chains has. Whoever delivers keys of the new epoch has to know what is left of the
-        earlier ones, of sources that are granted to others, too.
+        """The set of the topic's chains has. A process that delivers keys of the new epoch has to know what is left of
+        the earlier ones, of sources that are granted to others, too.
         """
         for record in self.catalog.subscriptions_of(topic):
             self.on_subscription_changed(record)
@@ -301,7 +301,7 @@ class SourceHolders:
         epoch = self._epoch(record.topic_incarnation)
         session.send(self._sources(subscription, found, session.incarnation, all_below=epoch))
         for source in found:
-            # Whatever was said before may have been lost with a stream: let it ask.
+            # Earlier messages may have been lost with a stream: let it ask.
             if self._shown_grant(subscription, source.number, session.incarnation):
                 self.progress.notified((subscription, source.number))
                 session.send(data_message(subscription, source.number))

@@ -75,7 +75,7 @@ class Sessions:
         return iter(list(self.known.values()))
 
     def began(self, session: Session, member: str, now: float) -> Began:
-        """A stream says who it is of. It counts from now on, unless a newer one is known."""
+        """A stream names its process. It counts from now on, unless a newer one is known."""
         known = self._of_member.get(member)
         if known is None:
             self._add(session, member, now)
@@ -96,7 +96,7 @@ class Sessions:
         self._of_member[member] = self.known[session.incarnation] = known
 
     def of(self, session: Session) -> KnownForwarder | None:
-        """Whose stream this is, if it is the newest; None: what is said on it counts no more."""
+        """Whose stream this is, if it is the newest; None: its messages do not count any more."""
         known = self.known.get(session.incarnation)
         return known if known is not None and known.session is session else None
 

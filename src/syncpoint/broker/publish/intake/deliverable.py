@@ -30,7 +30,7 @@ from syncpoint.log.storage.store import Store, StoredBatch
 class Expired(NamedTuple):
     """What a subscription does not receive any more: what was published before `retained_ns`, or `live_ns` ago (0: no
     matter how long), the time to live of the subscription and its topic. `letters`: the latter is not dropped. `once`:
-    whoever has one of them must still be able to acknowledge it, so it does not count as acknowledged before.
+    a subscriber that has one of them must still be able to acknowledge it, so it does not count as acknowledged before.
     """
 
     now_ns: int

@@ -54,7 +54,7 @@ class DuplicateBatches:
         self.duplicates = self.late = 0
 
     def refuses(self, sender: int, batch: int) -> bool:
-        """Whether a batch was said to be void: if it comes now, it comes too late."""
+        """Whether a batch was declared void: if it comes now, it comes too late."""
         return (sender, batch) in self._known
 
     async def void(self, sender: int, batches: Iterable[int]) -> Duplicates:
@@ -110,7 +110,7 @@ class DuplicateBatches:
         forwarder = self._forwarder
         source = forwarder.sources.by_number.get(fact.source)
         if source is None:
-            return fact.messages  # nothing of it is left: whoever had to have it, has had it
+            return fact.messages  # nothing of it is left: every subscription has received it
         late, end = 0, fact.first_offset + fact.messages
         for record in forwarder.catalog.subscriptions_of(source.topic):
             ledger = forwarder.ledgers.get(record.incarnation)

@@ -111,7 +111,7 @@ def read_publish(data: bytes) -> PublishBatch:
 
 
 def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:
-    """A PublishResponse with the ids of so many messages."""
+    """A PublishResponse with the ids of `count` messages."""
     size = bytes((0x0A, len(prefix) + 12))
     return b"".join(b"%b%b%012d" % (size, prefix, offset) for offset in range(first_offset, first_offset + count))
 

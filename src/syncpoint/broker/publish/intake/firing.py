@@ -1,9 +1,9 @@
 """Firing: what waits is published when its time has come.
 
-Place: driven by the host of chains, ten times a second; `scheduled` says what is due, the store has the messages, the
+Place: driven by the host of chains, ten times a second; `scheduled` knows what is due, the store has the messages, the
 forwarder publishes them. Messages are read first, some at a time; then all of them are published in one turn, those of
 a topic in the order in which they are due. Where other chains may take ordering keys, `keyed_firing` has those of keys.
-Promise: nothing is published before a clock says so that surely has been reached (`TrustedClock.sure_ns`), so a wrong
+Promise: nothing is published before a time that has surely been reached (`TrustedClock.sure_ns`), so a wrong
 wall clock makes it late rather than early. What was cancelled while it was read is not published. A message that cannot
 be read now is tried again, and holds nobody up but those with an ordering key, which may be its own.
 """
@@ -30,7 +30,7 @@ TURN_MESSAGES = 500
 TURN_BYTES = 1 << 20
 READ_BYTES = 256 << 10
 AGAIN_NS = 1_000_000_000  # until a message is read again that could not be, a topic published to that could not be
-LASTS_NS = 10_000_000_000  # for so long it may be by a start or a disk that is away; then operators should know
+LASTS_NS = 10_000_000_000  # how long a start or an absent disk may delay it before operators are notified
 
 Soon = Callable[[Callable[[], None]], object]
 
@@ -47,7 +47,7 @@ class PublishedHere(Protocol):
         ...
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """So much was published."""
+        """Count what was published."""
         ...
 
 

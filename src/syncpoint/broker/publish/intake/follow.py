@@ -1,4 +1,4 @@
-"""Follow: what a log does because the catalog says so.
+"""Follow: what a log does after changes of the catalog.
 
 Place: between the process's copy of the catalog and one forwarder; `chain` calls it with every change, in order, and on
 one node, where the catalog is in the log itself, `control.log_commit`.
@@ -133,7 +133,7 @@ class Follower:
         return self.whole or bool(self.forwarder.sources.of_topic(topic))
 
     def check(self, record: Subscription) -> None:
-        """Raise what storage says where a seek in a record could not be followed now."""
+        """Raise storage errors where a seek in a record could not be followed now."""
         if self._is_seek(record) and record.target is not None and record.target.time_ns is not None:
             seek.acks_at_time(self.forwarder, record, record.target.time_ns)
 

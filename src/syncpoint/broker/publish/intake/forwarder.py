@@ -1,4 +1,4 @@
-"""The publish forwarder of one log: opens sources, and changes ledgers as the catalog says.
+"""The publish forwarder of one log: opens sources, and changes ledgers to match the catalog.
 
 Place: `follow` calls it with what changes in the catalog. Its `intake` takes requests, its `commit` writes what both
 decide, its `server` serves the sources to subscribe forwarders. Everything runs on the event loop's thread;
@@ -61,7 +61,7 @@ class HoldingExtension(Protocol):
 
 
 class PublishForwarder:
-    """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
+    """Sources, ledgers and their log. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
     fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own. `tracer`: None
     where nothing is traced. `sealed_room`: see `Intake`.
     """
@@ -249,7 +249,7 @@ class PublishForwarder:
             self.record_ledger(taken)
 
     def record_ledger(self, ledger: Ledger) -> None:
-        """Note what counts as acknowledged for a subscription, whether a subscriber has said so or not."""
+        """Note what counts as acknowledged for a subscription, whether a subscriber acknowledged it or not."""
         for source, acks in ledger.acks.items():
             self.commit.recorder.note_of(
                 ledger.subscription, PLACED, source, partial(list, acks.runs()), generation=ledger.generation

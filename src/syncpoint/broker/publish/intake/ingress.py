@@ -140,7 +140,7 @@ class PublishIngress:
         record = self.forwarder.intake.topic_of(batch.request)
         topic = record.incarnation
         if batch.topic not in (0, topic):
-            # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
+            # Sealed, perhaps, under a key of that topic; and publishers to a deleted topic must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         known = self._known(batch) if batch.resent else []
         if known:
@@ -258,7 +258,7 @@ class PublishIngress:
         return self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """So much was taken for a topic, which routers learn of."""
+        """Count bytes accepted for a topic, for routers."""
         known = self.load.get(topic, (0, 0))
         self.load[topic] = (known[0] + messages, known[1] + nbytes)
 

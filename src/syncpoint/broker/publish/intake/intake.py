@@ -135,7 +135,7 @@ class Intake:
             self.commit.leave_turn()  # perhaps it was refused, or all of it was stored before
 
     def _admit(self, topic: Topic, nbytes: int) -> Source:
-        """The topic's source, if so many bytes may come in now."""
+        """The topic's source, if this many bytes may come in now."""
         if self.commit.failed is not None:
             self.commit.check_writable()
         self.admission.check(topic, nbytes)

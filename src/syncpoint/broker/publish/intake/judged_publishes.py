@@ -96,7 +96,7 @@ class JudgedPublishes:
         self._when_persisted(self._answering(caller, places), places)
 
     def _answering(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> PublishCaller:
-        """Whoever gets the answer to those messages of a request that are new, and gives that to all of it."""
+        """The caller for the new messages of a request; answers the whole request with their outcome."""
 
         def reply(response: bytes) -> None:
             ids = [format_message_id(self._sources.universe, *place) for place in places]

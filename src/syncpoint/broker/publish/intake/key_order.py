@@ -3,7 +3,7 @@
 Place: in front of the log of one node (`prepared_publishes`), and of the attempts of a proxy (`proxy.publisher`).
 Batches of one key leave as they come, many may be prepared or underway together; none leaves before those ahead of it
 have, whatever these wait for: room, transforms, a route. When one fails, it is sent again only after all before it are
-complete, and those behind it that have not left wait.
+complete, and later ones that have not left wait.
 Leaves to the chain: the order of what arrives over one connection.
 """
 
@@ -81,7 +81,7 @@ class PublishOrder:
         return line in self.lines
 
     def newest(self, topic: int, key: bytes) -> BatchPlace | None:
-        """The place behind which a batch would arrive now."""
+        """The place after which a batch would arrive now."""
         line = self.lines.get((topic, key))
         return line[-1] if line else None
 

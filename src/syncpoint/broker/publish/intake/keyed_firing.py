@@ -5,7 +5,7 @@ Promise: of a key one request is under way, with its messages in the order in wh
 it is persisted that they leave: from then on nobody cancels them, whoever owns the chain next, and they are tried until
 they are published. The chain of the key knows them by their scheduled ids for an hour, however often they are tried,
 also when its keys have moved in between (`message_ids`). What cannot be published now is tried again in a while, and
-holds up nothing but what comes behind it in its key.
+holds up nothing but what follows it in its key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AGAIN_S = 1.0
 REQUEST_MESSAGES, REQUEST_BYTES = 500, 1 << 20
 MESSAGES_MAX, BYTES_MAX = 5_000, 32 << 20  # held in memory; beyond it nothing more is read that is due
 ONE_KEY = b"duplicates"  # of all messages without a key where duplicates are dropped
-TOPIC_PART = 5  # of that one topic may hold so much: others go on while its keys cannot be published
+TOPIC_PART = 5  # share of one topic: others continue while its keys cannot be published
 
 PublishByKey = Callable[[int, bytes, bytes], Awaitable[bytes]]
 """(topic, key, PublishRequest): publish messages that were scheduled where the key's messages are taken now; returns
@@ -71,7 +71,7 @@ class KeyedFiring:
         return len(self._places) >= MESSAGES_MAX or self._nbytes >= BYTES_MAX
 
     def is_full_of(self, topic: int) -> bool:
-        """Whether so much is held of one topic that nothing more of it should be read."""
+        """Whether one topic holds its whole share, so that no more of it should be read."""
         messages, nbytes = self._of_topic.get(topic, (0, 0))
         return messages * TOPIC_PART >= MESSAGES_MAX or nbytes * TOPIC_PART >= BYTES_MAX
 

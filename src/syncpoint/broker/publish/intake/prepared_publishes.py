@@ -2,7 +2,7 @@
 
 Place: in front of `PublishForwarder.publish`; other topics do not come here. In a cluster the proxy prepares, see
 `proxy.publisher`.
-Promise: what comes after a request with the same ordering key is stored behind it, however long one takes. What waits
+Promise: what comes after a request with the same ordering key is stored after it, however long one takes. What waits
 is bounded; what exceeds that is refused with RESOURCE_EXHAUSTED, which means "not stored". A request is stored only by
 the settings of its topic that hold when it is.
 """
@@ -93,7 +93,7 @@ class PreparedPublishes:
         self, topic: Topic, request: bytes, place: BatchPlace | None
     ) -> tuple[Topic, TransformedRequest]:
         """What is to be stored by the settings of now. Whoever stores it before waiting for anything keeps the order:
-        those behind it wait until it is answered."""
+        later ones wait until it is answered."""
         while True:
             found = await self._preparation.prepared(topic, request)
             if place is not None:

@@ -1,6 +1,6 @@
 """What waits for its time in one log, listed, shown and cancelled, for people and programs.
 
-Place: behind `internal.v1.Chains/ListScheduled` and `/CancelScheduled`, and called directly on one node;
+Place: serves `internal.v1.Chains/ListScheduled` and `/CancelScheduled`, and called directly on one node;
 `api.scheduled_admin` makes pages of it.
 Promise: a cancellation is answered when it is persisted. What was published or cancelled before is refused: no message
 is both cancelled and published.
@@ -27,7 +27,7 @@ READ_BYTES = 64 << 10
 async def list_scheduled(
     forwarder: PublishForwarder, chain: int, asked: internal.ScheduledListRequest
 ) -> internal.ScheduledOfChain:
-    """What waits for a topic, or the one message that is asked for, with its bytes. Raises what storage says."""
+    """What waits for a topic, or the one message that is asked for, with its bytes. Raises storage errors."""
     answer = internal.ScheduledOfChain(chain=chain)
     if asked.source:
         one = forwarder.scheduled.find(asked.source, asked.offset)

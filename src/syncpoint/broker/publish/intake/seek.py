@@ -35,7 +35,7 @@ def seek_to_time(
 
 
 def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int) -> dict[int, AckSet]:
-    """The acknowledged sets of a seek to a time. Raises what storage says."""
+    """The acknowledged sets of a seek to a time. Raises storage errors."""
     ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.sure_ns()
     topic = forwarder.catalog.topic_of(record)
     topic_cut = now - topic.retention_s * _NS if topic is not None and topic.retention_s else None

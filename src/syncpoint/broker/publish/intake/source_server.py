@@ -234,7 +234,7 @@ class SourceServer:
         def answer(stored: Sequence[StoredBatch] | Exception) -> None:
             nonlocal begin
             if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
-                # Logged as an error, never acknowledged, so never deleted: what lies behind it is delivered all the
+                # Logged as an error, never acknowledged, so never deleted: what follows it is delivered all the
                 # same. The subscribe side is notified, too: it may be readable again some day.
                 log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
                 passed.append((begin, max(begin + 1, base + stored.resume_offset)))
@@ -282,7 +282,7 @@ class SourceServer:
         if verdict is AckVerdict.COUNTS:
             self.commit.acknowledge(subscription, generation, source, runs, done, urgent=urgent)
         elif verdict is AckVerdict.NO_LANE and self._were_drained(subscription, runs):
-            done(None)  # said again: it was persisted before its lane was removed
+            done(None)  # a repetition: it was persisted before its lane was removed
         else:
             done(self._not_counted(subscription, verdict))
 

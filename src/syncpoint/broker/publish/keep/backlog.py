@@ -44,7 +44,7 @@ def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
 
 
 async def backlog(forwarder: PublishForwarder, record: Subscription) -> Backlog:
-    """Counted, and the oldest message read. Raises what storage says when it cannot be."""
+    """Counted, and the oldest message read. Raises storage errors when it cannot be."""
     messages = unacknowledged(forwarder, record)
     for source in forwarder.sources.of_topic(record.topic_incarnation) if messages else ():
         ledger = forwarder.ledgers.get(record.incarnation)

@@ -5,7 +5,7 @@ record; `follow` lets go of it then.
 Promise: what was published while the lane was in force, and is kept here for anybody, has not been passed over: what
 waits in any subscription of the topic, what one of them or the topic keeps acknowledged for a seek, what a snapshot
 holds. So nothing that a seek may bring back was the lane's. That stays so for every later owner: what it rests on is
-persisted before it is said.
+persisted before it is reported.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _is_wanted(forwarder: PublishForwarder, found: Source, first_offset: int, en
     topic = catalog.topic_by_incarnation(found.topic)
     if topic is None and is_orphan(catalog, found):
         return True
-    # One without a retention keeps nothing by age, not even what is younger than the clock, which may be far behind.
+    # One without a retention keeps nothing by age, not even what is younger than the clock, which may be very late.
     if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
         return True
     own_ns = forwarder.expiry.latest_ns(source, first_offset, end) if source in forwarder.expiry.runs else NEVER_NS

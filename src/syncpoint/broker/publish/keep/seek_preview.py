@@ -1,6 +1,6 @@
 """What a seek would change in one chain, counted beforehand. Nothing is moved or read.
 
-Place: behind `internal.v1.Chains/Describe`; `api.seek_preview_admin` adds up all chains.
+Place: serves `internal.v1.Chains/Describe`; `api.seek_preview_admin` adds up all chains.
 Promise: the sets are those that `seek` would put in place, and they are compared with what is acknowledged in one turn
 of the loop. Counted is what `backlog` counts: what is persisted, from the first message that is stored on, whether a
 filter selects it or not, each copy by rules. Where something in between was deleted, it is counted until it is missed.
@@ -21,13 +21,13 @@ from syncpoint.wire.protobuf.messages import internal
 
 
 def seek_change(forwarder: PublishForwarder, asked: internal.ForeseenSeek) -> internal.SeekChange:
-    """What a seek would change here; why that cannot be said is in `unknown`."""
+    """What a seek would change here; the reason why that is not known is in `unknown`."""
     answer = internal.SeekChange()
     try:
         _count(forwarder, asked, answer)
     except SyncpointError as error:
         return internal.SeekChange(unknown=error.message)
-    except Exception as error:  # whatever storage says: what was counted so far must not look like all
+    except Exception as error:  # any storage error: what was counted so far must not look complete
         return internal.SeekChange(unknown=str(error) or type(error).__name__)
     return answer
 

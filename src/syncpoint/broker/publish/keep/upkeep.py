@@ -25,13 +25,13 @@ DISKS_S = 1.0
 CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
 CHECKPOINT_BYTES = 128 << 20
-QUICK_STEPS = 50  # of deletion: at the start and behind a checkpoint there is the most to delete
-UNCOVERED_LOGS_MAX = 3  # so many short lives in succession may leave a start without a checkpoint of its own
-EARLIER_LOGS_MAX = 32  # so many may leave something that waits until there is time
+QUICK_STEPS = 50  # of deletion: at the start and after a checkpoint there is the most to delete
+UNCOVERED_LOGS_MAX = 3  # short lives in succession that may leave a start without its own checkpoint
+EARLIER_LOGS_MAX = 32  # logs that may leave something to clean up later
 
 
 class LogUpkeep:
-    """The periodic work on one log. `parts` draws a checkpoint's parts; `name` begins what it says to operators."""
+    """The periodic work on one log. `parts` draws a checkpoint's parts; `name` begins its messages to operators."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LogUpkeep:
                 return
             self._not_before = now + CHECKPOINT_S
             self.checkpoint = self.store.checkpoint(self._parts())
-        self.publish.commit.append_pending()  # what a checkpoint says of messages stands behind them
+        self.publish.commit.append_pending()  # what a checkpoint has about messages stands after them
         if self.checkpoint.step():
             self._checkpoint_ended(now)
         self.publish.commit.flush_soon()

@@ -90,9 +90,7 @@ def _refuse_few(log: Log, recovery: Recovery, writers: Sequence[DiskWriter]) -> 
     enough = log.fragment.rule.can_acknowledge([writer.slot for writer in writers])
     if not enough or not recovery.members.known_to_old(held):
         failed = ", ".join(f"{one.root} ({one.error})" for one in recovery.disks.all if one.error)
-        raise DisksMissing(
-            f"the new log cannot be begun on enough of the disks; failed: {failed or 'none'}", log=log.counter
-        )
+        raise DisksMissing(f"too few disks can start the new log; failed: {failed or 'none'}", log=log.counter)
 
 
 def _refuse_fenced(root: str, error: OSError) -> None:

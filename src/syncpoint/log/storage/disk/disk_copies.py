@@ -82,7 +82,7 @@ class DiskCopies:
             self.sound(segment)
         for record in lost:
             position = segment.first_position + record.ordinal
-            maintainer.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
+            maintainer.damaged.append(f"entry {position} of log {segment.log} has no good copy on any disk")
             _note_unreadable(segment, slot, SegmentPlace(SegmentPart.FRAME, record.offset))
 
     def sound(self, segment: Segment) -> None:

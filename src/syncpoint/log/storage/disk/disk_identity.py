@@ -56,7 +56,7 @@ class Marks:
         self.given_up[log] = add_span(self.given_up.get(log, []), (seq, seq))
 
     def remove(self, log: int, seq: int, *, final: bool = False) -> None:
-        """A segment is gone. `final`: the log ended with it, so whatever a disk has behind it is void for ever."""
+        """A segment is gone. `final`: the log ended with it, so whatever a disk has after it is void for ever."""
         if not contains(self.removed_logs, log):
             self.removed[log] = add_span(self.removed.get(log, []), (seq, SEQ_MAX if final else seq))
 
@@ -125,7 +125,7 @@ def decode_identity(data: bytes | None) -> DiskIdentity | None:
     if fields is None:
         return None
     if fields.get("format") != FORMAT:
-        raise ValueError(f"{DISK_FILE} has format {fields.get('format')}, this version reads {FORMAT}")
+        raise ValueError(f"{DISK_FILE} has format {fields.get('format')}; this version reads {FORMAT}")
     return DiskIdentity(int(str(fields["universe"])), bytes.fromhex(str(fields["incarnation"])))
 
 

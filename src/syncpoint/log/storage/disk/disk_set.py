@@ -160,7 +160,7 @@ class DiskSet:
         self._turn.finish()
 
     def _left(self, end: float) -> float:
-        """Seconds to wait for a thread; those behind a hanging one get some, too."""
+        """Seconds to wait for a thread; those after a hanging one get some, too."""
         return max(1.0, end - self._clock.monotonic())
 
     @property
@@ -174,7 +174,7 @@ class DiskSet:
         return self.failure is None and not self._turn.closed
 
     def wake(self) -> None:
-        """Let the writers take what is queued; a disk far behind is let go."""
+        """Let the writers take what is queued; a disk that lags too much is let go."""
         if self._turn.closed:
             return
         for writer in self.log.live:
@@ -195,10 +195,10 @@ class DiskSet:
                 self._drop_if_enough(writer)
 
     def _drop_if_enough(self, writer: DiskWriter) -> None:
-        """A disk that lags far behind leaves the live stream, if the others can acknowledge without it."""
+        """A disk that lags too much leaves the live stream, if the others can acknowledge without it."""
         limit = self._settings.lag_bytes_max // 2
         if self.log.goes_on([one.slot for one in self.log.live if one is not writer and one.lag_bytes < limit]):
-            writer.fail(OSError(errno.ETIMEDOUT, f"more than {self._settings.lag_bytes_max} bytes behind"))
+            writer.fail(OSError(errno.ETIMEDOUT, f"lags by more than {self._settings.lag_bytes_max} bytes"))
 
     def hung(self, writer: DiskWriter) -> None:
         """A maintainer saw a commit that does not end, or cannot reach the disk. It is given up if the others suffice.
@@ -216,7 +216,7 @@ class DiskSet:
         else:
             return
         for one in given_up:
-            one.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
+            one.fail(OSError(errno.ETIMEDOUT, f"no answer for {self._settings.hung_s} s"))
 
     def _goes_on_anew(self) -> bool:
         """Whether a new opening would find all that was promised on the disks that answer or stand by, and go on with
@@ -253,7 +253,7 @@ class DiskSet:
         nothing.
         """
         if self.failure is None:
-            self.failure = DisksFailed(f"an entry could not be appended: {error!r}")
+            self.failure = DisksFailed(f"appending an entry failed: {error!r}")
             self._owner.note_failed(self.failure)
 
     def make_writer(self, slot: int, incarnation: bytes, pool: SegmentPool) -> DiskWriter:
@@ -295,9 +295,9 @@ class DiskSet:
         if isinstance(error, DiskFenced):
             self.fenced(error)
         if not enough and self.failure is None:
-            advice = "; repair the disks, then start the server again" if self._local else ""
+            advice = ". Repair the disks, then restart the server." if self._local else ""
             self.failure = DisksFailed(
-                f"too few disks are left to acknowledge: {error}{advice}",
+                f"too few working disks to acknowledge messages: {error}{advice}",
                 disks=[maintainer.root for maintainer in self.maintainers if not maintainer.ok],
             )
             self._owner.note_failed(self.failure)

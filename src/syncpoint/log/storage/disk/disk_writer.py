@@ -238,8 +238,8 @@ class DiskWriter:
             self._offset = write_all(self._files, self._handle, buffers, self._offset)
 
     def _have_room(self, size: int, position: int) -> None:
-        """The file has room for so many bytes of entries up to `position`, and behind them for their index: whatever is
-        written can be sealed, on a full disk as well. Raises `OSError`.
+        """The file has room for this many bytes of entries up to `position`, and after them for their index: whatever
+        is written can be sealed, on a full disk as well. Raises `OSError`.
         """
         handle, segment = self._handle, self._segment
         assert handle is not None
@@ -351,7 +351,7 @@ class DiskWriter:
 
 
 def write_seal(files: Files, handle: int, header: SegmentHeader, segment: Segment, segment_bytes: int) -> None:
-    """Write the index behind the frames, sync, and then the trailer; the caller syncs that.
+    """Write the index after the frames, sync, and then the trailer; the caller syncs that.
 
     A trailer is believed without reading the frames, so it must not reach the disk before them. A half-empty file gives
     its room back.

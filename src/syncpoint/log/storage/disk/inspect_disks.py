@@ -1,6 +1,6 @@
 """Looking at disks that no process has open: `verify` judges them, `dump` shows their entries. Nothing is written.
 
-Place: library behind `syncpoint log verify` and `syncpoint log dump`; the same scan and the same decisions as recovery.
+Place: library of `syncpoint log verify` and `syncpoint log dump`; the same scan and the same decisions as recovery.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def verify(disks: Sequence[Path | str], *, files: Files | None = None) -> Report
     for tail in _tails(files, scans, marks):
         segments = [_verify_segment(files, segment, problems) for segment in tail.segments]
         found[tail.log] = [segment.seq for segment in tail.segments]
-        problems += [f"segment {seq} of log {tail.log} is on no disk" for seq in tail.missing]
+        problems += [f"segment {seq} of log {tail.log} is missing on every disk" for seq in tail.missing]
         logs.append({"log": tail.log, "segments": segments, "void": [copy.path for copy in tail.void]})
-    problems += [f"segment {seq} of log {log} is on no disk" for log, seq in marks.missing(found)]
+    problems += [f"segment {seq} of log {log} is missing on every disk" for log, seq in marks.missing(found)]
     problems = list(dict.fromkeys(problems))
     return {
         "ok": not problems,
@@ -120,7 +120,7 @@ def _verify_segment(files: Files, tail: SegmentTail, problems: list[str]) -> Rep
         if verdict != "good" and not verdict.startswith(("tail", "not sealed")):
             problems.append(f"{copy.path}: {verdict}")
     if tail.lost:
-        problems.append(f"positions {tail.lost[0]}-{tail.lost[-1]} of log {tail.log} are on no disk in good order")
+        problems.append(f"positions {tail.lost[0]}-{tail.lost[-1]} of log {tail.log} have no good copy on any disk")
     return {
         "segment": tail.seq,
         "first_position": tail.first_position,
@@ -134,13 +134,13 @@ def _verify_segment(files: Files, tail: SegmentTail, problems: list[str]) -> Rep
 
 def _verify_copy(files: Files, tail: SegmentTail, copy: FoundCopy) -> str:
     if copy.misplaced:
-        return "lies under the name of another segment"
+        return "has the file name of another segment"
     if copy.header_damaged:
-        return "a page of the header is damaged"
+        return "one page of the header is damaged"
     if tail.trailer is None:
         if copy.slot in tail.complete:
             return f"tail {tail.cut[copy.slot]}" if copy.slot in tail.cut else "good"
-        return "lacks entries that another disk has"
+        return "lacks entries that are on another disk"
     if copy.trailer != tail.trailer:
         return "not sealed like the others" if copy.trailer is None else "sealed at another position"
     segment = Segment(0, copy.header.universe, tail.log, tail.seq, tail.first_position, None)

@@ -1,10 +1,10 @@
 """Giving up what is lost: the only way out of a permanent loss of too many disks (protocol rule 14).
 
-Place: library behind `syncpoint log recover`; the disks are open in no other process. Never called by a server.
+Place: library of `syncpoint log recover`; the disks are open in no other process. Never called by a server.
 Promise: `assess` changes nothing. `accept` first writes on every disk that is left what is given up, by whom and when
-(`audit/loss-....json`), and only then opens, so that a store with a loss in it always says so.
+(`audit/loss-....json`), and only then opens, so that a store with a loss always records it.
 What is at risk is reported as message ids where they are known: a hole between two batches of a source, or everything
-behind the last one that was found. Acknowledgements may be lost as well: messages may come again.
+after the last one that was found. Acknowledgements may be lost as well: messages may come again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from syncpoint.log.storage.recovery.scan import newest_header, scan_disk
 from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import EntryKind, Store
 
-Span = tuple[int, int | None]  # first offset, and the one behind the last; None: nobody knows how many
+Span = tuple[int, int | None]  # first offset, and the one after the last; None: nobody knows how many
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ def arrange(disks: Sequence[Path | str], files: Files) -> tuple[list[str], AckRu
         newest = max(headers, key=lambda header: (header.log, header.seq))
     if len(newest.rule) != len(roots):
         raise ValueError(
-            f"the newest segment was written on {len(newest.members)} disks, {len(roots)} are given; put an empty"
-            " folder in the place of each disk that is gone for good"
+            f"the newest segment was written on {len(newest.members)} disks, but {len(roots)} are given; give an empty"
+            " folder for each disk that is lost for good"
         )
     slots: list[str | None] = [None] * len(roots)
     rest = []
@@ -119,7 +119,7 @@ def accept(
     while inbox:
         inbox.pop(0)()
     if store.failure is not None:
-        raise StorageError(f"the disks failed while the loss was being accepted: {store.failure}")
+        raise StorageError(f"the disks failed while the loss was accepted: {store.failure}")
     _audit(losses, files, clock, {"state": "done", "log": store.log_counter, **who}, written)
     return written
 
@@ -141,7 +141,7 @@ def _audit(
         except OSError as error:
             failed = error
     if not written:
-        raise StorageError(f"no disk takes the audit file: {failed}")
+        raise StorageError(f"the audit file cannot be written on any disk: {failed}")
     return written
 
 
@@ -217,7 +217,7 @@ def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[IndexRecord | None
         records: list[IndexRecord] = []
         with suppress(DamagedIndex):  # `look` read every index, or built it from the frames
             records = sorted(recovery.loaded.catalog.index(segment).messages(), key=lambda record: record.ordinal)
-        lost = [] if (log, seq) in recovery.loaded.holes else list(tail.lost)  # its index says what is in the holes
+        lost = [] if (log, seq) in recovery.loaded.holes else list(tail.lost)  # its index lists what is in the holes
         for record in records:
             before = [position for position in lost if position < segment.first_position + record.ordinal]
             lost = lost[len(before) :]

@@ -73,7 +73,7 @@ class DiskMaintainer:
 
     @property
     def reachable(self) -> bool:
-        """Whether whoever serves the disk was there when it was last checked; any thread."""
+        """Whether the disk's server answered the last check; any thread."""
         return self._away_since is None
 
     @property
@@ -197,7 +197,7 @@ class DiskMaintainer:
         begun = self._clock.monotonic()
         found = self._files.stat(f"{self.root}/{DISK_FILE}")
         if self._identity is not None and (found.inode, found.device) != self._identity[1:]:
-            raise OSError(errno.EIO, f"{self.root}/{DISK_FILE} was exchanged")
+            raise OSError(errno.EIO, f"{self.root}/{DISK_FILE} was replaced")
         active = writer.active
         if active is not None:
             try:
@@ -206,7 +206,7 @@ class DiskMaintainer:
             except FileNotFoundError:
                 same = False
             if not same and writer.active is active:
-                raise OSError(errno.EIO, f"{active[0]} was deleted or exchanged")
+                raise OSError(errno.EIO, f"{active[0]} was deleted or replaced")
         self.answered_at = begun
         self.refresh()
         self._owner.notify(self._owner.room.count)
@@ -225,7 +225,7 @@ class DiskMaintainer:
         self.pool = pool
         self.refresh()
         if self.free + len(pool) * settings.segment_bytes < 2 * settings.segment_bytes:
-            raise OSError(errno.ENOSPC, "no room for two segments")
+            raise OSError(errno.ENOSPC, "not enough space for two segments")
         write_marks(files, root, self._owner.listed.content())
         files.mkdir(logs_dir(root))
         files.sync_dir(root)

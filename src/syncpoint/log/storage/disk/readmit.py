@@ -3,7 +3,7 @@
 Place: asked by `maintenance` when a failed disk's folder is usable again, after the new incarnation has its name and
 before it writes anything.
 Promise: a copy stays only if the folder is still that of the incarnation that failed and both ends of the file say what
-the catalog says; what no other disk has whole stays in any case; only what has a tombstone is deleted.
+the catalog lists; what no other disk has whole stays in any case; only what has a tombstone is deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def refuse_foreign(files: Files, root: str, universe: int) -> set[bytes]:
     try:
         found = read_identity(files, root)
     except ValueError as error:
-        raise FolderExchanged(errno.ESTALE, f"{error}: nothing in the folder is touched", root) from None
+        raise FolderExchanged(errno.ESTALE, f"{error}. The folder is left unchanged.", root) from None
     if found is not None and found.universe != universe:
         raise _foreign(root, found.universe)
     disks = set() if found is None else {found.incarnation}
@@ -64,14 +64,15 @@ def refuse_nameless(files: Files, root: str, universe: int, mine: Collection[byt
     try:
         found = read_identity(files, root)
     except ValueError:
-        return  # `refuse_foreign` says what it is
+        return  # `refuse_foreign` reports what it is
     if found is None:
-        text = f"it holds no {DISK_FILE}: it was emptied, or the disk is not mounted"
+        text = f"there is no {DISK_FILE}: the folder was emptied, or the disk is not mounted"
     elif found.universe == universe and known_name(files, root, universe, mine) is None:
-        text = "another disk lies there"
+        text = "the folder belongs to another disk"
     else:
         return
-    raise FolderExchanged(errno.ESTALE, f"{text}; disks are required, so nothing in the folder is touched", root)
+    text += ". Mount the disk (require_disks is set). The folder is left unchanged."
+    raise FolderExchanged(errno.ESTALE, text, root)
 
 
 def is_ours(files: Files, path: str, universe: int, place: SegmentKey, disks: Collection[bytes]) -> bool:
@@ -83,7 +84,7 @@ def is_ours(files: Files, path: str, universe: int, place: SegmentKey, disks: Co
     if header is None:
         return False
     if header.universe != universe or (header.log, header.seq) != place or header.disk not in disks:
-        raise FolderExchanged(errno.ESTALE, "this disk did not write the segment that lies there now", path)
+        raise FolderExchanged(errno.ESTALE, "the segment there was not written by this disk", path)
     return True
 
 
@@ -98,7 +99,7 @@ def read_front(files: Files, path: str) -> SegmentHeader | None:
 
 def _foreign(root: str, universe: int) -> FolderExchanged:
     return FolderExchanged(
-        errno.ESTALE, f"the folder belongs to another server (universe {universe}): nothing in it is touched", root
+        errno.ESTALE, f"the folder belongs to another server (universe {universe}) and is left unchanged", root
     )
 
 

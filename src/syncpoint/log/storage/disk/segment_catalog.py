@@ -118,7 +118,7 @@ class Segment:
         return self.last_position - self.first_position + 1
 
     def seal(self, trailer: Trailer) -> None:
-        """Take over what a trailer says."""
+        """Take over the content of a trailer."""
         self.last_position = trailer.last_position
         self.data_end = trailer.data_end
         self.index_offset = trailer.index_offset

@@ -109,7 +109,7 @@ class SegmentPool:
                     raise
 
     def _give_back(self) -> bool:
-        """Give a block of the slack to whoever needs one; False where nothing is left."""
+        """Hand out a block of the slack; False if none is left."""
         if not self._slack:
             return False
         handle = self._files.open(f"{self._dir}/{_SLACK}")

@@ -122,4 +122,4 @@ def disk_status(
 
 def _in_words(lost: Sequence[str]) -> str:
     more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
-    return f"in good order on no disk: {', '.join(lost[:NAMED_MAX])}{more}"
+    return f"no good copy on any disk: {', '.join(lost[:NAMED_MAX])}{more}"

@@ -1,9 +1,9 @@
 """Checkpoints: the state of the room above, written between normal entries, so that older ones are not needed any more.
 
-Place: `store.checkpoint` hands one out; the node calls `step` now and then until it says so.
+Place: `store.checkpoint` hands one out; the node calls `step` now and then until it returns True.
 Promise: a checkpoint counts once its END entry is persisted, and is found again through the indexes alone: END names
 BEGIN's position and the number of parts, every part names BEGIN. Parts are *fuzzy*: entries appended in the meantime
-stand behind BEGIN and are replayed after the parts.
+stand after BEGIN and are replayed after the parts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CheckpointWriter:
         their end.
         """
         if self.broken:
-            raise ValueError("parts of this checkpoint are missing")
+            raise ValueError("the checkpoint is incomplete")
         try:
             return self._step(max_bytes)
         except BaseException:

@@ -76,7 +76,7 @@ class TailDecision:
             if isinstance(outcome, OSError):
                 disk = self._disks.all[slot]
                 self._disks.fail(disk, outcome)
-                left = _DiskLeft(f"disk {disk.root} failed while its frames were read: {outcome}")
+                left = _DiskLeft(f"disk {disk.root} failed while frames were read: {outcome}")
             elif isinstance(outcome, Exception):
                 raise outcome
         if left is not None:
@@ -87,26 +87,25 @@ class TailDecision:
         found = {tail.log: [s.seq for s in tail.segments] + [c.header.seq for c in tail.void] for tail in self.tails}
         missing = {(tail.log, seq) for tail in self.tails for seq in tail.missing}
         self.gone = sorted(missing.union(self._disks.marks.missing(found)))
-        lost = [f"segment {seq} of log {log} is on no disk" for log, seq in self.gone]
+        lost = [f"segment {seq} of log {log} is missing on every disk" for log, seq in self.gone]
         for tail in self.tails:
             for segment in tail.segments:
                 if segment.lost:
                     paths = ", ".join(copy.path for copy in segment.copies.values())
                     spans = _spans_text(segment.lost)
-                    lost.append(f"positions {spans} of log {tail.log} were acknowledged and are damaged in {paths}")
+                    lost.append(f"positions {spans} of log {tail.log} were acknowledged but are damaged in {paths}")
         if lost and not self._accept_loss:
             away = self._members.away()
             if away:
                 raise DisksMissing(
-                    f"{'; '.join(lost)}, as far as the disks that are here know. Not here are {', '.join(away)}, which"
-                    " may have it. Nothing was changed. Bring them back; where they are gone for good, accept the loss"
-                    " explicitly.",
+                    f"{'; '.join(lost)}. Disks that may have it are missing: {', '.join(away)}. Nothing was changed."
+                    " Bring them back, or accept the loss explicitly if they are lost for good.",
                     missing=away,
                     lost=lost,
                 )
             raise StorageDamaged(
-                "refusing to open: " + "; ".join(lost) + ". Nothing was changed. Bring back disks that may have them,"
-                " or accept the loss explicitly.",
+                "refusing to open: " + "; ".join(lost) + ". Nothing was changed. Bring back disks that may have the"
+                " data, or accept the loss explicitly.",
                 lost=lost,
             )
         known = self._disks.recovered.lost

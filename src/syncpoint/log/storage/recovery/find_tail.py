@@ -3,7 +3,7 @@
 Place: between `scan` and `repair`.
 Rules: anything found anywhere in good order and without a gap is kept. What is missing above every mark of sync was
 never promised to anyone and is cut; what is missing at or below such a mark was promised, and is *lost* unless
-another disk has it. A segment that has a successor is complete up to it. A *final* seal ends a log: segments behind
+another disk has it. A segment that has a successor is complete up to it. A *final* seal ends a log: segments after
 it, on a disk that was away when it was made, are void; of two seals the one by the higher log counter holds, because
 every recovery reserves its counter on an acknowledging set before it seals.
 """
@@ -155,7 +155,7 @@ def _any(copies: Mapping[int, FoundCopy]) -> FoundCopy:
 def _end_before(
     tail: LogTail, by_seq: Mapping[int, Mapping[int, FoundCopy]], numbers: Sequence[int], end: int
 ) -> list[int]:
-    """What lies at or behind segment `end` is void; returns the numbers before it."""
+    """What lies at or after segment `end` is void; returns the numbers before it."""
     tail.void += [copy for seq in numbers if seq >= end for copy in by_seq[seq].values()]
     return [seq for seq in numbers if seq < end]
 
@@ -187,7 +187,7 @@ def _scanned(
             if position > limit:
                 break
             tail.lost.append(position)
-            broken = True  # behind a hole only the frames themselves know where they lie
+            broken = True  # after a hole only the frames themselves know where they lie
             position += 1
             continue
         if must_end is not None and position > must_end:

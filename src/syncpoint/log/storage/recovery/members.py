@@ -33,7 +33,8 @@ class Members:
         self._old_rule: AckRule | None = None
 
     def check(self, known_disks: Collection[str]) -> None:
-        """Raises `DisksMissing`. `known_disks`: those on which the store is known to lie, where no segment says it."""
+        """Raises `DisksMissing`. `known_disks`: those on which the store is known to lie, where no segment names
+        them."""
         copies = self._disks.copies()
         self._find_rolled_back(copies)
         present = {disk.identity.incarnation for disk in self._disks.good if disk.identity is not None}
@@ -42,7 +43,7 @@ class Members:
             known = [bytes.fromhex(text) for text in known_disks]
             if known and len(present.intersection(known)) < len(known) // 2 + 1:
                 absent = sorted(one.hex() for one in known if one not in present)
-                text = f"the disks known to this store are missing: {', '.join(absent)}"
+                text = f"disks of this store are missing: {', '.join(absent)}"
                 self._miss(absent, text + self._strangers(known), missing=absent)
             self._old = tuple(sorted(present))
             return
@@ -54,11 +55,11 @@ class Members:
         # What was away never had anything, so nothing is there that only it could know.
         never = [at for at in range(len(newest.members)) if at not in newest.writing]
         if not newest.rule.is_read_set([*slots, *never]):
-            text += f"needs more of its {len(newest.members)} disks, at least {newest.rule.smallest}; missing are "
+            text += f"needs at least {newest.rule.smallest} of its {len(newest.members)} disks; missing: "
             self._miss(absent, text + ", ".join(absent) + self._strangers(newest.members), **facts)
         elif not newest.rule.can_acknowledge(slots):
-            text += "can be read, but its ack rule allows it to be read from disks that would miss the new log"
-            self._miss([], f"{text}, too: {', '.join(absent)}", **facts)
+            text += "can be read, but a later start could read it from disks without the new log"
+            self._miss([], f"{text}; also needed: {', '.join(absent)}", **facts)
 
     def names(self) -> list[bytes]:
         """The disk of every slot, also of those that cannot be used now; NOBODY where it is not known.
@@ -82,7 +83,7 @@ class Members:
         return self._old_rule is None or self._old_rule.can_acknowledge(slots_of(self._old, holders))
 
     def away(self) -> list[str]:
-        """Disks that are known and have said nothing: what is not found may be there."""
+        """Disks that are known and have not answered: what is not found may be there."""
         failed = [disk for disk in self._disks.all if disk.error is not None]
         here = {disk.identity.incarnation for disk in self._disks.good if disk.identity is not None}
         here |= {disk.identity.incarnation for disk in failed if disk.identity is not None}
@@ -100,8 +101,8 @@ class Members:
             newest = max((one.log for one in headers if one.members.index(mine) in one.writing), default=0)
             if disk.scan.marks.reserved < newest:
                 self._disks.recovered.notes.append(
-                    f"disk {disk.root} was a member of log {newest} and does not know it: an old state was restored;"
-                    " it joins as a new disk"
+                    f"disk {disk.root} has no record of log {newest}, of which it was a member: an old copy was"
+                    " restored. It joins as a new disk."
                 )
                 disk.identity = None
 
@@ -112,10 +113,10 @@ class Members:
             if disk.error is not None:
                 found.append(f"{disk.root} (failed: {disk.error})")
             elif disk.identity is None:
-                found.append(f"{disk.root} (empty, or not mounted: it holds no {DISK_FILE})")
+                found.append(f"{disk.root} (empty or not mounted: no {DISK_FILE})")
             elif disk.identity.incarnation not in members:
                 found.append(f"{disk.root} (another disk: {disk.identity.incarnation.hex()})")
-        return f"; of the folders given, these have nothing of them: {', '.join(found)}" if found else ""
+        return f"; given folders without this data: {', '.join(found)}" if found else ""
 
     def _miss(self, absent: list[str], message: str, **facts: object) -> None:
         """Without `absent` nobody knows what was acknowledged. Only the operator may go on without them."""

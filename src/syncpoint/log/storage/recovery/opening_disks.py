@@ -80,7 +80,7 @@ class OpeningDisks:
             raise Fenced(f"disk {disk.root} has another writer: {error}", disks=[disk.root]) from error
         if not self.rule.can_acknowledge([one.slot for one in self.good]):
             raise DisksMissing(
-                f"{len(self.good)} of {len(self.all)} disks are usable, which cannot acknowledge;"
+                f"{len(self.good)} of {len(self.all)} disks are usable, too few to acknowledge messages;"
                 f" failed: {', '.join(f'{d.root} ({d.error})' for d in self.all if d.error)}",
                 disks=[one.root for one in self.all if one.error],
             ) from error
@@ -100,19 +100,19 @@ class OpeningDisks:
         while waiting and all(disk.lock is None for disk in self.good):
             self.on([waiting.pop(0)], self._lock_disk)  # of two processes one has the first lock; the other ends there
         self.on(self.good, self._read_disk)
-        universes: dict[int, list[str]] = {} if universe is None else {universe: ["the one wanted"]}
+        universes: dict[int, list[str]] = {} if universe is None else {universe: ["expected"]}
         for disk in self.good:
             if disk.identity is not None:
                 universes.setdefault(disk.identity.universe, []).append(disk.root)
         if len(universes) > 1:
             text = "; ".join(f"{number}: {', '.join(names)}" for number, names in sorted(universes.items()))
-            raise ForeignDisk(f"disks of different universes: {text}", universes=sorted(universes))
+            raise ForeignDisk(f"the disks belong to different servers (universes): {text}", universes=sorted(universes))
         self.universe = next(iter(universes)) if universes else new_universe()
         for disk in self.good:
             assert disk.scan is not None
             foreign = [copy for copy in disk.scan.copies if copy.header.universe != self.universe]
             disk.scan.copies = [copy for copy in disk.scan.copies if copy.header.universe == self.universe]
-            self.recovered.notes += [f"{copy.path} belongs to another universe; left alone" for copy in foreign]
+            self.recovered.notes += [f"{copy.path} belongs to another server and is left unchanged" for copy in foreign]
         self.marks = merge_marks(d.scan.marks for d in self.good if d.scan is not None and d.scan.marks is not None)
 
     def _lock_disk(self, disk: DiskState) -> None:
@@ -143,7 +143,7 @@ class OpeningDisks:
     def refuse_restarted(self, disk: DiskState) -> None:
         """Raises `CopiesChanged` where the disk's machine may have lost what it had not synced."""
         if self.files.restarts(disk.root) != disk.restarts:
-            raise CopiesChanged(f"the machine of disk {disk.root} was restarted during the opening", disks=[disk.root])
+            raise CopiesChanged(f"the machine of disk {disk.root} restarted during recovery", disks=[disk.root])
 
     def release(self) -> None:
         """Give the disks' locks back."""

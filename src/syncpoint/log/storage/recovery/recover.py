@@ -112,7 +112,7 @@ def recover(
         except CopiesChanged as error:
             if not left:
                 raise
-            changed.append(f"decided anew: {error}")
+            changed.append(f"recovery was restarted: {error}")
             continue
         recovery.disks.recovered.notes[:0] = changed
         return recovery

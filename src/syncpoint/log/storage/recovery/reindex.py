@@ -1,6 +1,6 @@
 """Reindex: the pages of a sealed segment's index once more, from the frames it lists.
 
-Place: behind `segment_catalog`, for a page that is on no disk in good order; callable from any thread.
+Place: used by `segment_catalog` for a page without a good copy on any disk; callable from any thread.
 Promise: the pages are those that were written, or none: an index that lacks an entry would say that there is none.
 A copy is read through once: what it lacks is remembered with the segment until a copy comes that was not read yet, or
 for some minutes, since what was read wrongly, or not at all, may be there all the same.
@@ -75,7 +75,7 @@ class Reindexing:
             self._asked.add(segment.id)
         if not asked:
             in_thread(lambda: self._read_through(segment, copies))
-        raise CopiesUnreachable(f"the index of {segment!r} is being built anew")
+        raise CopiesUnreachable(f"the index of {segment!r} is being rebuilt")
 
     def _read_through(self, segment: Segment, copies: Mapping[int, SegmentCopy]) -> None:
         try:
@@ -85,7 +85,7 @@ class Reindexing:
         except CopiesUnreachable as error:
             log.debug("%s", error)  # it is asked for again
         except Exception:
-            log.exception("the index of %r cannot be built anew", segment)
+            log.exception("the index of %r cannot be rebuilt", segment)
         finally:
             with self._lock:
                 self._asked.discard(segment.id)
@@ -120,7 +120,7 @@ class Reindexing:
             else:
                 segment.lacking = Lacking([*known.copies, *look.copies], left, known.until)
             if left and look.away is not None:
-                raise CopiesUnreachable(f"{segment!r} cannot be read through now") from look.away
+                raise CopiesUnreachable(f"{segment!r} cannot be read completely now") from look.away
             return None
         with self._lock:
             self._built[segment.id] = body

@@ -42,7 +42,7 @@ def seal_tail(files: Files, path: str, header: SegmentHeader, segment: Segment) 
             if not data:
                 if check.complete:
                     break  # of a segment without entries a crash may have left the header alone
-                raise CopiesChanged(f"{path} became shorter while it was being opened")
+                raise CopiesChanged(f"{path} was truncated while the store was being opened")
             check.take(data)
             offset = write_all(files, handle, [data], offset)
         check.end()
@@ -56,7 +56,7 @@ class _Check:
     """Every accepted entry is in its place, in bytes that come one piece after the other."""
 
     def __init__(self, segment: Segment, header: SegmentHeader, path: str) -> None:
-        assert segment.active is not None, "a segment is sealed with the index that its scan made"
+        assert segment.active is not None, "only a segment whose scan made an index is sealed"
         self._segment, self._header, self._path = segment, header, path
         self._records = segment.active.all()
         self._record = next(self._records, None)
@@ -93,7 +93,7 @@ class _Check:
 
     def _changed(self, what: str) -> CopiesChanged:
         return CopiesChanged(
-            f"{self._path} is not what was found there a moment ago ({what}); opening it again decides anew",
+            f"{self._path} changed after it was scanned ({what}); open the store again",
             log=self._segment.log,
             segment=self._segment.seq,
         )
@@ -165,8 +165,8 @@ def rebuild(
             if lost and whole:
                 position = segment.first_position + lost[0].ordinal
                 raise CopiesChanged(
-                    f"position {position} of log {segment.log} was there a moment ago and is in good order nowhere now;"
-                    " opening it again decides anew",
+                    f"position {position} of log {segment.log} was readable when it was scanned and is not any more;"
+                    " open the store again",
                     log=segment.log,
                     segment=segment.seq,
                 )

@@ -36,7 +36,7 @@ class Replay:
         return (0, 0) if found is None else (found.log, found.begin)
 
     def entries(self) -> Iterator[Entry]:
-        """The checkpoint's parts, then everything else behind its BEGIN, in order of log and position."""
+        """The checkpoint's parts, then everything else after its BEGIN, in order of log and position."""
         if self._checkpoint is not None:
             for segment, record in self._checkpoint.parts:
                 yield from self._read(segment, [record])

@@ -2,7 +2,7 @@
 
 Place: the first step of an opening that changes anything, after all decisions.
 Promise: the counter is higher than any that a disk which may be away could know; it is reserved on so many disks that
-whoever reads the old log meets one of them.
+any reader of the old log meets one of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reserve(disks: OpeningDisks, members: Members, decision: TailDecision, rando
     if members.absent and counter is None:
         highest += _COUNTERS_UNKNOWN
     if counter is not None and counter <= highest:
-        raise CounterTaken(f"log counter {counter} was handed in, the disks know {highest}", highest=highest)
+        raise CounterTaken(f"log counter {counter} is not above {highest}, the highest on the disks", highest=highest)
     reserved = highest + 1 if counter is None else counter
     marks = disks.marks
     marks.reserved = reserved
@@ -55,7 +55,7 @@ def reserve(disks: OpeningDisks, members: Members, decision: TailDecision, rando
     disks.on(disks.good, write)
     present = {disk.identity.incarnation for disk in disks.good if disk.identity is not None}
     if not members.known_to_old(present):
-        raise DisksMissing("the next log could not be reserved on enough of the disks")
+        raise DisksMissing("too few disks could reserve the next log")
     disks.recovered.universe, disks.recovered.log_counter = disks.universe, reserved
     return reserved
 
@@ -75,4 +75,4 @@ def _claim_identity(disks: OpeningDisks, disk: DiskState) -> None:
     elif found == disk.identity:
         disks.files.anchor(disk.root, DISK_FILE)
     else:
-        raise CopiesChanged(f"disk {disk.root} is not the one that was read a moment ago", disks=[disk.root])
+        raise CopiesChanged(f"disk {disk.root} was replaced after it was read", disks=[disk.root])

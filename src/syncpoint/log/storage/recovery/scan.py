@@ -81,7 +81,7 @@ class FrameTable:
     frames: dict[int, Scanned] = field(default_factory=dict)
     synced: int = 0  # highest position any of them knows to be synced
     bad: list[int] = field(default_factory=list)  # file offsets where a frame began to be bad and later ones were good
-    end: int = DATA_START  # offset behind the last valid frame
+    end: int = DATA_START  # offset after the last valid frame
 
 
 def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
@@ -151,7 +151,7 @@ def _scan_file(files: Files, path: str, log: int, seq: int, scan: DiskScan) -> N
     if header is None and sealed is not None:
         header = sealed[0]
     if header is None and (found := other_format(front)) is not None:
-        raise ForeignDisk(f"{path} has format {found}, this version reads {FORMAT}. {GO_ON}")
+        raise ForeignDisk(f"{path} has format {found}; this version reads {FORMAT}. {GO_ON}")
     if header is None:
         scan.unreadable.append(path)
         return
@@ -171,7 +171,7 @@ def _scan_file(files: Files, path: str, log: int, seq: int, scan: DiskScan) -> N
 
 def scan_frames(files: Files, copy: FoundCopy) -> FrameTable:
     """Read through one copy. Behind a bad frame the search goes on at the next valid header, since a power cut may
-    leave later pages of one unsynced commit, and since damage does not reach what lies behind it."""
+    leave later pages of one unsynced commit, and since damage does not reach what follows it."""
     return frames_of(files, copy.path, copy.size, copy.header.seed)
 
 
@@ -223,7 +223,8 @@ class _Window:
         if header is None:
             if (found := other_version(self._data, at, seed)) is not None:
                 raise ForeignDisk(
-                    f"{self._path} holds an entry of version {found} at byte {offset}, here {VERSION} is read. {GO_ON}"
+                    f"{self._path} has an entry of version {found} at byte {offset}; this version reads"
+                    f" {VERSION}. {GO_ON}"
                 )
             return None
         at = self._at(offset, HEADER_BYTES + header.length)
@@ -248,6 +249,6 @@ class _Window:
             begin = offset + len(kept)
             more = read_exactly(self._files, self._handle, min(self.size - begin, max(STEP_BYTES, count)), begin)
             if not more:
-                self.size = begin  # the file is shorter than it was said to be
+                self.size = begin  # the file is shorter than its recorded size
             self._begin, self._data = offset, kept + more
         return offset - self._begin

@@ -69,7 +69,7 @@ def check_copy(files: Files, segment: Segment, copy: SegmentCopy) -> Checking:
 def whole_copy(files: Files, segment: Segment, path: str) -> SegmentCopy | None:
     """The copy at `path`, when its ends say that it is the whole sealed segment. Raises `OSError`.
 
-    While other disks are late with the segment that is known, too: whoever has sealed it has built its index.
+    While other disks are late with the segment that is known, too: the process that sealed it has built its index.
     """
     if not segment.sealed_by or segment.removed:
         return None
@@ -93,7 +93,7 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: SegmentCopy) 
     first, second = decode_segment_header(front[:PAGE]), decode_segment_header(front[PAGE:])
     for header in (first, second):
         if header is not None and header.universe != segment.universe:
-            raise FolderExchanged(errno.ESTALE, "the segment that lies there is another server's", copy.path)
+            raise FolderExchanged(errno.ESTALE, "the segment there belongs to another server", copy.path)
     if first is None or first != second or first.incarnation != copy.incarnation:
         yield len(front), Damage(SegmentPlace(SegmentPart.HEADER))
         return

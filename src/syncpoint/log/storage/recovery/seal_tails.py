@@ -93,7 +93,7 @@ def _seal_on_enough(
         # It took the place of a copy that may have been the only one to hold some entry.
         done[disk.slot] = segment.copies[disk.slot] = copy
     if not disks.rule.can_acknowledge(done):
-        raise DisksMissing(f"segment {segment.seq} of log {segment.log} could not be sealed on enough of the disks")
+        raise DisksMissing(f"too few disks could seal segment {segment.seq} of log {segment.log}")
     segment.copies.clear()
     segment.copies.update(done)
     segment.forget_active()

@@ -42,7 +42,7 @@ def tidy(files: Files, scan: DiskScan, marks: Marks, void: Collection[str], note
                 _move(files, copy, log_dir(scan.root, log), segment_path(scan.root, log, _AWAY - seq))
     for copy in moving:
         place = segment_path(scan.root, copy.header.log, copy.header.seq)
-        notes.append(f"segment {copy.header.log}/{copy.header.seq} lay under another name on {scan.root}")
+        notes.append(f"segment {copy.header.log}/{copy.header.seq} had a wrong file name on {scan.root}; renamed")
         _move(files, copy, log_dir(scan.root, copy.header.log), place)
     for path in scan.unreadable:
         name = path.rpartition("/logs/")[2].replace("/", "-") + ".unreadable"
@@ -64,11 +64,11 @@ def _mend_header(files: Files, copy: FoundCopy, notes: list[str]) -> None:
         files.fdatasync(handle)
     finally:
         files.close(handle)
-    notes.append(f"wrote the damaged header of {copy.path} again")
+    notes.append(f"rewrote the damaged header of {copy.path}")
 
 
 def _set_aside(files: Files, root: str, path: str, name: str, notes: list[str]) -> None:
     files.mkdir(quarantine_dir(root))
     files.rename(path, f"{quarantine_dir(root)}/{name}")
     files.sync_dir(quarantine_dir(root))
-    notes.append(f"set aside {path} as quarantine/{name}")
+    notes.append(f"moved {path} to quarantine/{name}")

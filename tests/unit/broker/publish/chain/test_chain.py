@@ -173,7 +173,7 @@ async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(harness: Chain
     await process.crash()
     for disk in range(9):
         harness.disks[1].files.wipe(f"/c{disk // 3}-d{disk % 3}")
-    with pytest.raises(DisksMissing, match="the disks known to this store are missing"):
+    with pytest.raises(DisksMissing, match="disks of this store are missing"):
         await harness.process().open()
 
 

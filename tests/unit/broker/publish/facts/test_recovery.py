@@ -60,7 +60,7 @@ OTHERWISE = {
 @pytest.mark.parametrize("in_checkpoint", [False, True])
 def test_facts_in_another_format_are_refused_by_name(what: str, *, in_checkpoint: bool) -> None:
     facts = (FACTS["a source"], OTHERWISE[what])
-    with pytest.raises(ForeignDisk, match=r"entry \d+ of DISK/logs/0000000001, .* in a format .*Start the version"):
+    with pytest.raises(ForeignDisk, match=r"Entry \d+ of DISK/logs/0000000001 .* has a format .*Start the version"):
         recovered(checkpoint=facts) if in_checkpoint else recovered(*facts)
 
 
@@ -69,7 +69,7 @@ def test_acknowledgements_and_changes_in_another_format_are_refused_by_name() ->
         store = StoreInMemory()
         store.append(kind, b"\xff\xff\xff")
         store.persist()
-        with pytest.raises(ForeignDisk, match="entry 1 of DISK/logs/0000000001, "):
+        with pytest.raises(ForeignDisk, match="Entry 1 of DISK/logs/0000000001 "):
             replay(store.reopened())  # type: ignore[arg-type]
 
 

@@ -337,7 +337,7 @@ def test_a_damaged_entry_is_skipped_loudly_and_stays_unacknowledged(caplog: pyte
     def damaged(source: int, begin: int, max_bytes: int, reply: Any, *, early: bool = False) -> None:
         if begin <= 1:
             if begin == 1:
-                reply(StorageDamaged("entry 2 is on no disk in good order", resume_offset=2))
+                reply(StorageDamaged("entry 2 is no good copy on any disk", resume_offset=2))
             else:
                 read(source, begin, 1, reply, early=early)
         else:
@@ -347,7 +347,7 @@ def test_a_damaged_entry_is_skipped_loudly_and_stays_unacknowledged(caplog: pyte
     subscriber = Subscriber(harness)
     harness.quiesce()
     assert subscriber.data == ["a", "c"]
-    assert "on no disk in good order" in caplog.text
+    assert "no good copy on any disk" in caplog.text
     subscriber.ack()
     (source,) = harness.publish.sources.of_topic(1)
     assert is_needed(harness.publish, source.number, 1, 1, harness.clock.time_ns())
