@@ -11,48 +11,28 @@ ends with a table, one line per round, and exit code 0 if every promise held.
 from __future__ import annotations
 
 import argparse
-import logging
-import random
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 from syncpoint.programs.clusters.local import LocalCluster, Shape
-from syncpoint.testing.rigs import checkers, official
-from syncpoint.testing.rigs.history import History
-from syncpoint.testing.rigs.workload import LoadPublisher, Receiver, clean, furnish, rescue
+from tests.kit.soaking import Nemesis, quiet_clients, soak_round
 
-DRAIN_SECONDS = 120.0
 PAUSE_S = (0.5, 9.0)
 
 
-class Nemesis(threading.Thread):
-    """Breaks one process at a time; what it broke is whole again before it ends."""
+class ClusterNemesis(Nemesis):
+    weights = {"kill": 6, "stop": 2, "pause": 3}
 
-    def __init__(self, cluster: LocalCluster, roles: list[str], every: float, chance: random.Random) -> None:
-        super().__init__(name="nemesis", daemon=True)
-        self.cluster, self.every, self.chance = cluster, every, chance
+    def __init__(self, cluster: LocalCluster, roles: list[str], every: float, seed: str) -> None:
+        super().__init__(every, seed)
+        self.cluster = cluster
         self.victims = [one.name for one in cluster.states() if set(one.roles) & set(roles)]
-        self.done: Counter[str] = Counter()
-        self.stop = threading.Event()
-        self.failure: Exception | None = None
 
-    def run(self) -> None:
-        while not self.stop.wait(self.chance.uniform(0.3, 1.7) * self.every):
-            action = self.chance.choices(["kill", "stop", "pause"], [6, 2, 3])[0]
-            name = self.chance.choice(self.victims)
-            try:
-                self.break_one(action, name)
-            except Exception as error:
-                self.failure = error
-                return
-
-    def break_one(self, action: str, name: str) -> None:
-        self.done[action] += 1
+    def break_one(self, action: str) -> None:
+        name = self.chance.choice(self.victims)
         print(f"    {time.strftime('%H:%M:%S')} {action} {name}", flush=True)
         if action == "pause":
             self.cluster.pause(name)
@@ -66,57 +46,18 @@ class Nemesis(threading.Thread):
         self.stop.wait(self.chance.uniform(0.0, 4.0))
         self.cluster.start(name)
 
-    def end(self) -> None:
-        self.stop.set()
-        if self.ident is not None:
-            self.join()
-        if self.failure is not None:
-            raise self.failure
-
 
 def run_round(cluster: LocalCluster, number: int, seconds: float, options: argparse.Namespace) -> bool:
     """One round; whether every promise held."""
-    history = History()
     proxies = [one.address for one in cluster.states() if "proxy" in one.roles]
-    api = official.Api(proxies[0])
-    topic, names = furnish(api, history, number)
-    publishers = [
-        LoadPublisher(proxies[n % len(proxies)], history, topic, f"p{n}", options.rate / 3, keys=20 if n == 2 else 0)
-        for n in range(3)
-    ]
-    receivers = [
-        Receiver(proxies[n % len(proxies)], history, name, f"r-{kind}-{n}", confirm=kind == "once")
-        for kind, name in names.items()
-        for n in range(2 if kind != "ordered" else 1)
-    ]
-    nemesis = Nemesis(cluster, options.roles.split(","), options.every, random.Random(f"{options.seed}-{number}"))
-    end = time.monotonic() + seconds
-    for publisher in publishers:
-        publisher.start()
-    if options.every > 0:
-        nemesis.start()
-    while time.monotonic() < end and nemesis.failure is None:
-        time.sleep(0.2)
-    nemesis.end()
-    for publisher in publishers:
-        publisher.end()
-    drained = time.monotonic() + DRAIN_SECONDS
-    while any(history.missing(name, topic) for name in names.values()) and time.monotonic() < drained:
-        time.sleep(0.2)
-    stuck = {kind: len(history.missing(name, topic)) for kind, name in names.items()}
-    for receiver in receivers:
-        receiver.end()
-    if any(stuck.values()):
-        rescue(api, history, topic, names)
-    verdicts = [checker(history) for checker in checkers.CHECKERS if checker is not checkers.sync_point]
-    clean(api, topic, names)
-    api.close()
-    bad = [str(verdict) for verdict in verdicts if not verdict.good]
-    counts = history.counts()
-    print(f"round {number}: {dict(nemesis.done)} {counts} stuck {stuck} {'BROKEN' if bad else 'good'}", flush=True)
-    for text in bad:
-        print(text, flush=True)
-    return not bad and not any(stuck.values())
+    nemesis = ClusterNemesis(cluster, options.roles.split(","), options.every, f"{options.seed}-{number}")
+    outcome = soak_round(proxies, number, seconds, options.rate, nemesis)
+    result = "good" if outcome.good else "BROKEN"
+    print(f"round {number}: {dict(nemesis.done)} {outcome.counts} stuck {outcome.stuck} {result}", flush=True)
+    for verdict in outcome.verdicts:
+        if not verdict.good:
+            print(verdict, flush=True)
+    return outcome.good
 
 
 def main() -> int:
@@ -130,8 +71,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="use this cluster's folder, and keep it")
     parser.add_argument("--forwarders", type=int, default=3)
     options = parser.parse_args()
-    for noisy in ("google", "grpc"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    quiet_clients()
     folder = options.dir or Path(tempfile.mkdtemp(prefix="syncpoint-cluster-"))
     cluster = LocalCluster(folder)
     good = True

@@ -6,12 +6,10 @@ Needs chromium, axe-core in console/node_modules (`tools/console.py build` insta
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import admin
 from tests.kit.browsing import MARKS, Looked, chromium
+from tests.kit.in_threads import LoopThread
 from tests.kit.watched_cluster import PEOPLE, SomeTraffic, WatchedCluster
 
 pytestmark = [
@@ -100,12 +99,6 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedCluster
 @contextlib.contextmanager
 def driven_rollout(watched: WatchedCluster) -> Iterator[Callable[[], str]]:
     """A controller drives `STATE` in the meantime; what is given says who asked it for an abort."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="controller", daemon=True)
-    thread.start()
-
-    def within(work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
     async def begun() -> tuple[SharedStore, RolloutStore]:
         store = await ClusterEnvironment.of(None).metadata(load(watched.kit.local.settings_path))
@@ -114,15 +107,13 @@ def driven_rollout(watched: WatchedCluster) -> Iterator[Callable[[], str]]:
         await driver.begin(STATE)
         return store, driver
 
-    store, driver = within(begun())
-    try:
-        yield lambda: str(within(driver.aborted()))
-    finally:
-        within(driver.release())
-        within(store.close())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with LoopThread() as own:
+        store, driver = own.run(begun())
+        try:
+            yield lambda: str(own.run(driver.aborted()))
+        finally:
+            own.run(driver.release())
+            own.run(store.close())
 
 
 def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCluster) -> None:

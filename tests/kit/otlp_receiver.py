@@ -5,53 +5,33 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from email.message import Message
+from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.kit.in_threads import HttpThread
 
-class OtlpReceiver:
-    """`url` is where it listens. A context manager."""
+
+class OtlpReceiver(HttpThread):
+    """`url` is where it listens."""
 
     def __init__(self) -> None:
-        receiver = self
         self._exports: list[Any] = []
         self.metrics: list[Any] = []
         self._lock = threading.Lock()
+        super().__init__(self._take)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.headers.get("content-encoding") == "gzip":
-                    body = gzip.decompress(body)
-                with receiver._lock:
-                    if self.path == "/v1/traces":
-                        receiver._exports.append(ExportTraceServiceRequest.FromString(body))
-                    elif self.path == "/v1/metrics":
-                        receiver.metrics.append(ExportMetricsServiceRequest.FromString(body))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *arguments: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def _take(self, path: str, headers: Message, body: bytes) -> tuple[int, bytes]:
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        with self._lock:
+            if path == "/v1/traces":
+                self._exports.append(ExportTraceServiceRequest.FromString(body))
+            elif path == "/v1/metrics":
+                self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        return 200, b""
 
     def spans(self) -> list[tuple[str, Any]]:
         """All spans so far: which process sent it, and the span."""

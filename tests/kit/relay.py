@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from email.message import Message
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.wire.protobuf import methods
@@ -28,6 +26,7 @@ from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCa
 from syncpoint.wire.transport.client import Channel, ClientStream
 from syncpoint.wire.transport.server import serve
 from syncpoint.wire.transport.tasks import unary_async
+from tests.kit.in_threads import HttpThread, LoopThread
 
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.ADMIN)
 
@@ -63,34 +62,17 @@ class RelayFault:
         return True
 
 
-class FaultyRelay:
+class FaultyRelay(LoopThread):
     """See the module. Use it as a context manager; `endpoint` is where clients connect."""
 
     def __init__(self, target: str, faults: Sequence[RelayFault] = ()) -> None:
         self.faults = list(faults)
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        super().__init__()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._open())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    async def _open(self) -> None:
+    async def opened(self) -> None:
         self._channel = Channel(self._host, self._port)
         table: dict[bytes, Unary | Streaming] = {}
         for method in (one for service in SERVICES for one in service):
@@ -101,7 +83,7 @@ class FaultyRelay:
         self._server = await serve(served)
         self.endpoint = f"127.0.0.1:{self._server.port}"
 
-    async def _close(self) -> None:
+    async def closed(self) -> None:
         await self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -120,7 +102,7 @@ class FaultyRelay:
                 message = method.request.FromString(body)
                 await _held(one.request(message))
                 body = message.SerializeToString()
-        left = None if call.deadline is None else max(0.01, call.deadline - self._loop.time())
+        left = None if call.deadline is None else max(0.01, call.deadline - self.loop.time())
         answer = await self._channel.unary(method, body, timeout=left)
         for one in hit:
             if one.answer is not None:
@@ -169,7 +151,7 @@ class FaultyRelay:
             call.finish(error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -196,45 +178,23 @@ class PushFault:
     times: int = 1
 
 
-class FaultyPushes:
+class FaultyPushes(HttpThread):
     """A port that passes pushes on to another one; `url` is where it is."""
 
     def __init__(self, target_port: int, fault: PushFault | None = None) -> None:
-        fault = fault or PushFault()
+        self._target, self._fault = f"http://127.0.0.1:{target_port}", fault or PushFault()
+        super().__init__(self._pass_on)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                time.sleep(fault.delay_s)
-                status = 0
-                for _ in range(fault.times):
-                    request = urllib.request.Request(f"http://127.0.0.1:{target_port}{self.path}", body)
-                    try:
-                        with urllib.request.urlopen(request, timeout=30) as answer:
-                            status = answer.status
-                    except urllib.error.HTTPError as error:
-                        status = error.code
-                    except OSError:
-                        status = 502
-                self.send_response(status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Not wanted."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _pass_on(self, path: str, headers: Message, body: bytes) -> tuple[int, bytes]:
+        time.sleep(self._fault.delay_s)
+        status = 0
+        for _ in range(self._fault.times):
+            request = urllib.request.Request(f"{self._target}{path}", body)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    status = answer.status
+            except urllib.error.HTTPError as error:
+                status = error.code
+            except OSError:
+                status = 502
+        return status, b""

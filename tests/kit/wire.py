@@ -7,54 +7,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from types import TracebackType
-from typing import Any, Self
+
+from tests.kit.in_threads import LoopThread
 
 PASS, BLACK_HOLE, REFUSE = "pass", "black hole", "refuse"
 PIECE = 1 << 16
 
 
-class Wire:
+class Wire(LoopThread):
     """See the module. `endpoint` is where clients connect; `delay_s`: each way."""
 
     def __init__(self, target: str, *, delay_s: float = 0.0) -> None:
         self.mode, self.delay_s, self.bytes_back = PASS, delay_s, 0
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        super().__init__()
         self._open: set[asyncio.StreamWriter] = set()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._server = self._run(asyncio.start_server(self._carry, "127.0.0.1", 0))
+    async def opened(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         self.endpoint = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     def set(self, mode: str) -> None:
         """From now on. What is refused is cut off, too; a black hole keeps connections
         and carries nothing until it ends."""
         self.mode = mode
         if mode == REFUSE:
-            self._run(self._cut())
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+            self.run(self._cut())
 
     async def _cut(self) -> None:
         for writer in self._open:
             writer.transport.abort()
 
-    async def _close(self) -> None:
+    async def closed(self) -> None:
         self._server.close()
         await self._cut()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -89,7 +74,7 @@ class Wire:
         async def deliver() -> None:
             while True:
                 due, piece = await pieces.get()
-                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                await asyncio.sleep(max(0.0, due - self.loop.time()))
                 while self.mode == BLACK_HOLE:  # TCP sends again until something comes through
                     await asyncio.sleep(0.02)
                 writer.write(piece)
@@ -100,7 +85,7 @@ class Wire:
             while piece := await reader.read(PIECE):
                 if backwards:
                     self.bytes_back += len(piece)
-                await pieces.put((self._loop.time() + self.delay_s, piece))
+                await pieces.put((self.loop.time() + self.delay_s, piece))
             while not pieces.empty():
                 await asyncio.sleep(0.01)
             await asyncio.sleep(self.delay_s)

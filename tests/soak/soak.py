@@ -5,7 +5,7 @@ subscriptions (plain, ordered, exactly once) run without a pause, while the neme
 SIGTERM at random moments and starts it again. Then publishing stops, everything is received, and the checkers judge the
 round. A fresh history per round keeps the memory of this program flat, so that what grows is the server.
 
-    python tests/soak/soak.py --minutes 30
+    python -m tests.soak.soak --minutes 30
 
 ends with a table, one line per round, and exit code 0 if every promise held and memory stayed flat.
 """
@@ -13,87 +13,61 @@ ends with a table, one line per round, and exit code 0 if every promise held and
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import random
 import signal
 import sys
-import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.testing.rigs import checkers, official
-from syncpoint.testing.rigs.history import History
-from syncpoint.testing.rigs.workload import LoadPublisher, Receiver, clean, furnish, rescue
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit.soaking import DRAIN_SECONDS, Nemesis, RoundOutcome, quiet_clients, soak_round
 
-DRAIN_SECONDS = 120.0
 MEMORY_GROWTH_MAX = 1.5
 """The highest memory of the last quarter of the rounds, over that of the first quarter, plus `MEMORY_SLACK_BYTES`."""
 MEMORY_SLACK_BYTES = 40_000_000
 
 
-@dataclass
-class Row:
-    """One line of the table."""
-
-    number: int
-    counts: dict[str, int] = field(default_factory=dict)
-    kills: int = 0
-    stops: int = 0
-    hangs: int = 0
-    longest_start_s: float = 0.0
-    stuck: int = 0
-    memory: int = 0
-    disk: int = 0
-    verdicts: list[checkers.CheckResult] = field(default_factory=list)
-
-    @property
-    def good(self) -> bool:
-        return not self.stuck and all(verdict.good for verdict in self.verdicts)
-
-
-class Nemesis(threading.Thread):
+class ServerNemesis(Nemesis):
     """Ends the server at random moments, hard or politely, and starts it again; or lets it hang for a while."""
 
-    def __init__(self, server: ServerProcess, row: Row, every: float, chance: random.Random) -> None:
-        super().__init__(name="nemesis", daemon=True)
-        self.server, self.row, self.every, self.chance = server, row, every, chance
-        self.stop = threading.Event()
-        self.failure: Exception | None = None
+    weights = {"kill": 6, "stop": 3, "hang": 2}
 
-    def run(self) -> None:
-        while not self.stop.wait(self.chance.uniform(0.3, 1.7) * self.every):
-            action = self.chance.choices(["kill", "stop", "hang"], [6, 3, 2])[0]
-            setattr(self.row, action + "s", getattr(self.row, action + "s") + 1)
-            try:
-                if action == "hang":
-                    self.hang()
-                    continue
-                if action == "kill":
-                    self.server.kill9()
-                else:
-                    self.server.terminate()
-                begun = time.monotonic()
-                self.server.start()
-                self.row.longest_start_s = max(self.row.longest_start_s, time.monotonic() - begun)
-            except Exception as error:
-                self.failure = error
-                return
+    def __init__(self, server: ServerProcess, every: float, seed: str) -> None:
+        super().__init__(every, seed)
+        self.server, self.longest_start_s = server, 0.0
 
-    def hang(self) -> None:
-        assert self.server.pid is not None
-        os.kill(self.server.pid, signal.SIGSTOP)
-        self.stop.wait(self.chance.uniform(0.5, 3.0))
-        os.kill(self.server.pid, signal.SIGCONT)
+    def break_one(self, action: str) -> None:
+        if action == "hang":
+            assert self.server.pid is not None
+            os.kill(self.server.pid, signal.SIGSTOP)
+            self.stop.wait(self.chance.uniform(0.5, 3.0))
+            os.kill(self.server.pid, signal.SIGCONT)
+            return
+        if action == "kill":
+            self.server.kill9()
+        else:
+            self.server.terminate()
+        begun = time.monotonic()
+        self.server.start()
+        self.longest_start_s = max(self.longest_start_s, time.monotonic() - begun)
 
-    def end(self) -> None:
-        self.stop.set()
-        if self.ident is not None:
-            self.join()
-        if self.failure is not None:
-            raise self.failure
+
+class Row:
+    """One round, and its line of the table."""
+
+    outcome: RoundOutcome
+    disk: int
+
+    def __init__(self, server: ServerProcess, number: int, options: argparse.Namespace) -> None:
+        self.server, self.number, self.rate, self.memory = server, number, options.rate, 0
+        self.nemesis = ServerNemesis(server, options.every, f"{options.seed}-{number}")
+
+    def run(self, seconds: float) -> None:
+        self.outcome = soak_round([self.server.endpoint], self.number, seconds, self.rate, self.nemesis, self.look)
+        self.disk = size_of(self.server.data)
+
+    def look(self) -> None:
+        self.memory = max(self.memory, memory_of(self.server.pid))
 
 
 def memory_of(pid: int | None) -> int:
@@ -116,62 +90,20 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def run_round(server: ServerProcess, row: Row, seconds: float, options: argparse.Namespace) -> None:
-    """One round; fills `row`."""
-    history = History()
-    api = official.Api(server.endpoint)
-    topic, names = furnish(api, history, row.number)
-    publishers = [
-        LoadPublisher(server.endpoint, history, topic, f"p{number}", options.rate / 3, keys=20 if number == 2 else 0)
-        for number in range(3)
-    ]
-    receivers = [
-        Receiver(server.endpoint, history, name, f"r-{kind}-{number}", confirm=kind == "once")
-        for kind, name in names.items()
-        for number in range(2 if kind != "ordered" else 1)
-    ]
-    nemesis = Nemesis(server, row, options.every, random.Random(f"{options.seed}-{row.number}"))
-    end = time.monotonic() + seconds
-    for publisher in publishers:
-        publisher.start()
-    if options.every > 0:
-        nemesis.start()
-    while time.monotonic() < end and nemesis.failure is None:
-        time.sleep(0.5)
-        row.memory = max(row.memory, memory_of(server.pid))
-    nemesis.end()
-    for publisher in publishers:
-        publisher.end()
-    drained = time.monotonic() + DRAIN_SECONDS
-    while any(history.missing(name, topic) for name in names.values()) and time.monotonic() < drained:
-        time.sleep(0.2)
-    row.stuck = sum(len(history.missing(name, topic)) for name in names.values())
-    for receiver in receivers:
-        receiver.end()
-    if row.stuck:
-        rescue(api, history, topic, names)
-    row.memory = max(row.memory, memory_of(server.pid))
-    row.disk = size_of(server.data)
-    row.counts = history.counts()
-    row.verdicts = [checker(history) for checker in checkers.CHECKERS if checker is not checkers.sync_point]
-    clean(api, topic, names)
-    api.close()
-
-
 HEAD = "round  published  unknown  deliveries    acks  kill  stop  hang  start s  memory MB  disk MB  verdict"
 
 
 def line(row: Row) -> str:
-    counts = row.counts
+    counts, done = row.outcome.counts, row.nemesis.done
     acks = counts.get("ack ok", 0) + counts.get("ack unknown", 0)
-    broken = [one.name for one in row.verdicts if not one.good]
-    if row.stuck:
-        broken.append(f"{row.stuck} messages did not come within {DRAIN_SECONDS:g} s")
+    broken = [one.name for one in row.outcome.verdicts if not one.good]
+    if stuck := sum(row.outcome.stuck.values()):
+        broken.append(f"{stuck} messages did not come within {DRAIN_SECONDS:g} s")
     verdict = "; ".join(broken) or "good"
     return (
         f"{row.number:5}  {counts.get('publish ok', 0):9}  {counts.get('publish unknown', 0):7}"
-        f"  {counts.get('deliveries', 0):10}  {acks:6}  {row.kills:4}  {row.stops:4}  {row.hangs:4}"
-        f"  {row.longest_start_s:7.1f}  {row.memory / 1e6:9.0f}  {row.disk / 1e6:7.0f}  {verdict}"
+        f"  {counts.get('deliveries', 0):10}  {acks:6}  {done['kill']:4}  {done['stop']:4}  {done['hang']:4}"
+        f"  {row.nemesis.longest_start_s:7.1f}  {row.memory / 1e6:9.0f}  {row.disk / 1e6:7.0f}  {verdict}"
     )
 
 
@@ -196,8 +128,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    for noisy in ("google", "grpc"):  # what they say about lost connections and expired leases is what is tested here
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    quiet_clients()
     server = ServerProcess()
     server.disks = [server.data / f"soak-disk-{number}" for number in range(options.disks)] if options.disks > 1 else []
     rows: list[Row] = []
@@ -207,18 +138,18 @@ def main() -> int:
         server.start()
         print(HEAD, flush=True)
         for number in range(1, rounds + 1):
-            rows.append(Row(number))
-            run_round(server, rows[-1], seconds, options)
+            rows.append(Row(server, number, options))
+            rows[-1].run(seconds)
             print(line(rows[-1]), flush=True)
-            for verdict in rows[-1].verdicts:
+            for verdict in rows[-1].outcome.verdicts:
                 if not verdict.good:
                     print(verdict, flush=True)
     finally:
         server.close()
     steady = flat(rows)
-    good = all(row.good for row in rows)
-    published = sum(row.counts.get("publish ok", 0) for row in rows)
-    faults = sum(row.kills + row.stops + row.hangs for row in rows)
+    good = all(row.outcome.good for row in rows)
+    published = sum(row.outcome.counts.get("publish ok", 0) for row in rows)
+    faults = sum(row.nemesis.done.total() for row in rows)
     outcome = "every promise held" if good else "PROMISES BROKEN"
     print(f"{published} messages over {faults} crashes, stops and hangs: {outcome}")
     print(f"memory: {'flat' if steady else 'GROWING'}")

@@ -6,7 +6,6 @@ intervals of links. Nothing is persisted. It runs in a thread of its own, so tha
 
 import asyncio
 import ssl
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.server import Server, serve
+from tests.kit.in_threads import LoopThread
 
 UNIVERSE = "00ff"
 TOPIC = "projects/p/topics/t"
@@ -338,44 +338,34 @@ class Twin:
         return pb.AbortEpochResponse()
 
 
-class Running:
+class Running(LoopThread):
     """A twin behind a port, in a thread. `endpoint`: host:port."""
 
     def __init__(self, twin: Twin, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.twin, self._port, self._tls = twin, port, tls
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        super().__init__()
         self._server: Server | None = None
 
-    def __enter__(self) -> "Running":
-        self._thread.start()
-        self._server = self.run(serve(self.twin.methods(), port=self._port, tls=self._tls))
+    async def opened(self) -> None:
+        self._server = await serve(self.twin.methods(), port=self._port, tls=self._tls)
         self._port = self._server.port
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+    async def closed(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    def run(self, work: Any) -> Any:
-        """The result of a coroutine on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
-
     def stop(self) -> None:
         """Close the port and all connections, as a crash does."""
-        if self._server is not None:
-            self.run(self._server.close())
-            self._server = None
+        self.run(self.closed())
 
     def again(self) -> None:
         """Serve on the same port again."""
-        self._server = self.run(serve(self.twin.methods(), port=self._port, tls=self._tls))
+        self.run(self.opened())
 
 
 def positions(topic: str, sources: Sequence[TwinSource]) -> TwinTopic:
