@@ -75,9 +75,8 @@ def base() -> Iterator[str]:
         api.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_every_page_is_clean_wide_and_narrow(browser: Any, base: str, scheme: str) -> None:
-    looked = Looked(browser, base, viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+def test_every_page_is_clean_wide_and_narrow(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 800})
     for path, title in PAGES.items():
         looked.go(path, title)
         looked.is_clean(path)

@@ -95,8 +95,17 @@ class Looked:
         return True
 
     def violations(self) -> list[str]:
-        self.page.evaluate(AXE.read_text() + ";0")
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        """What axe finds wrong, and in dark colors what of the contrast, which is all that they change."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text() + ";0")
+        wrong = self._found_by_axe("{resultTypes: ['violations']}")
+        self.page.emulate_media(color_scheme="dark", reduced_motion="reduce")  # colors change at once
+        wrong += self._found_by_axe("{resultTypes: ['violations'], runOnly: ['color-contrast']}")
+        self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+        return wrong
+
+    def _found_by_axe(self, options: str) -> list[str]:
+        found = self.page.evaluate(f"axe.run(document, {options})")
         return [f"{one['id']}: {node['html'][:160]}" for one in found["violations"] for node in one["nodes"]]
 
     def token(self, token: str) -> None:
@@ -117,7 +126,8 @@ class Looked:
 
     def is_clean(self, name: str = "") -> None:
         """Of what is shown now: nothing wrong by axe's rules, and room at 400 pixels and at twice the size."""
-        assert self.violations() == [], name
+        wrong = self.violations()
+        assert not wrong, (name, wrong)
         for width in (400, 640):  # 1280 pixels at 200 % are 640 of CSS
             assert self.fits(width), (name, width)
         self.page.set_viewport_size({"width": 1280, "height": 800})
