@@ -105,7 +105,7 @@ def _per_message(b: Bench, servers: dict[str, Server]) -> None:
 
 
 def _run(b: Bench, server: Server, case: str, seconds: float) -> Run:
-    return b.measured(load_line(server.address, *CASES[case], seconds), server, seconds + 120.0)
+    return b.measured(load_line(server.address, *CASES[case], 0, seconds), server, seconds + 120.0)
 
 
 def _texts(b: Bench) -> None:

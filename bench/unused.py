@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from selectors import SelectSelector
+from statistics import median, quantiles
 from typing import Any
 
 from bench.harness import Bench, Run, Target
@@ -28,10 +29,12 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.client import Channel
 
-CASES: dict[str, tuple[int, int, int]] = {  # bytes, messages per Publish, in flight
-    "100 B by 100": (100, 100, 8),
-    "1 KB by 100": (1024, 100, 8),
-    "1 KB singly": (1024, 1, 64),
+CASES: dict[str, tuple[int, int, int, int]] = {  # bytes, messages per Publish, in flight, requests a second (0: any)
+    "100 B by 100": (100, 100, 8, 0),
+    "1 KB by 100": (1024, 100, 8, 0),
+    "1 KB singly": (1024, 1, 64, 0),
+    "1 KB singly, 1,000 a second": (1024, 1, 1, 1000),
+    "1 KB singly, 100 a second": (1024, 1, 1, 100),
 }
 MORE_MAX = 1.03
 TOPIC, SUBSCRIPTION = "projects/bench/topics/unused", "projects/bench/subscriptions/unused"
@@ -59,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 b.row(case, "CPU per message, now", "µs", figures[1])
                 quotients = [now / then for then, now in zip(*figures, strict=True)]
                 lowest, middle = min(figures[1]) / min(figures[0]), median(figures[1]) / median(figures[0])
+                if CASES[case][3]:
+                    for then, runs in zip(("before", "now"), zip(*pairs, strict=True), strict=True):
+                        b.row(case, f"publish p50, {then}", "ms", [run["publish_p50_ms"] for run in runs])
                 note = f"of the lowest {lowest:.3f}, of the medians {middle:.3f}; {names}"
                 b.row(case, "now / before, by pairs", "", quotients, Target(MORE_MAX), note)
 
@@ -83,9 +89,9 @@ def _commit(tree: Path) -> str:
 # -- the load ----------------------------------------------------------------------------------------------------------
 
 
-def load_line(address: str, size: int, messages: int, in_flight: int, seconds: float) -> list[str]:
+def load_line(address: str, size: int, messages: int, in_flight: int, rate: int, seconds: float) -> list[str]:
     """The command that runs `load` in a process of its own."""
-    numbers = map(str, (size, messages, in_flight, seconds))
+    numbers = map(str, (size, messages, in_flight, rate, seconds))
     return [sys.executable, "-m", "bench.unused", "load", address, *numbers]
 
 
@@ -102,22 +108,36 @@ async def make(address: str) -> None:
     await channel.close()
 
 
-async def load(address: str, size: int, messages: int, in_flight: int, seconds: float) -> Run:
-    """Publish for so long, receive and acknowledge all of it; what a load generator reports."""
+async def load(address: str, size: int, messages: int, in_flight: int, rate: int, seconds: float) -> Run:
+    """Publish for so long, receive and acknowledge all of it; what a load generator reports. With a `rate` each request
+    begins when it is due, however many are under way.
+    """
     publisher, subscriber = _channel(address), _channel(address)
     stream = subscriber.stream(methods.SUBSCRIBER.StreamingPull)
     first = pubsub.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=60)
     await stream.send(first.SerializeToString())
     body = pubsub.PubsubMessage(data=bytes(size))
     request = pubsub.PublishRequest(topic=TOPIC, messages=[body] * messages).SerializeToString()
-    end, published, received = time.monotonic() + seconds, 0, set[str]()
+    begin, published, received = time.monotonic(), 0, set[str]()
+    end, latencies = begin + seconds, list[float]()
     over = asyncio.Event()
 
-    async def publish() -> None:
+    async def publish_one(due: float) -> None:
         nonlocal published
-        while time.monotonic() < end:
-            await publisher.unary(methods.PUBLISHER.Publish, request, timeout=60.0)
-            published += messages
+        await publisher.unary(methods.PUBLISHER.Publish, request, timeout=60.0)
+        published += messages
+        latencies.append(time.monotonic() - due)
+
+    async def publish() -> None:
+        while (now := time.monotonic()) < end:
+            await publish_one(now)
+
+    async def publish_when_due() -> None:
+        async with asyncio.TaskGroup() as under_way:
+            for number in range(int(seconds * rate)):
+                due = begin + number / rate
+                await asyncio.sleep(due - time.monotonic())
+                under_way.create_task(publish_one(due))
 
     async def receive() -> None:
         while not (over.is_set() and len(received) >= published):
@@ -127,7 +147,7 @@ async def load(address: str, size: int, messages: int, in_flight: int, seconds: 
             await stream.send(acknowledged.SerializeToString())
 
     receiving = asyncio.ensure_future(receive())
-    await asyncio.gather(*(publish() for _ in range(in_flight)))
+    await (publish_when_due() if rate else asyncio.gather(*(publish() for _ in range(in_flight))))
     over.set()
     if len(received) < published:
         async with asyncio.timeout(60):
@@ -137,9 +157,10 @@ async def load(address: str, size: int, messages: int, in_flight: int, seconds: 
     stream.cancel()
     await asyncio.gather(publisher.close(), subscriber.close())
     missing, cpu = published - len(received), time.process_time()
+    slowest = quantiles(latencies, n=100)
     return {
         "published": published, "received": len(received), "missing": missing, "errors": 0,
-        "generator_cpu_seconds": cpu,
+        "generator_cpu_seconds": cpu, "publish_p50_ms": 1000 * slowest[49], "publish_p99_ms": 1000 * slowest[98],
     }  # fmt: skip
 
 
@@ -150,7 +171,8 @@ def _channel(address: str) -> Channel:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["load"]:
-        numbers = sys.argv[3:6]
-        print(json.dumps(asyncio.run(load(sys.argv[2], *map(int, numbers), float(sys.argv[6])))))
+        numbers = sys.argv[3:7]
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(SelectSelector())) as runner:  # exact sleeps
+            print(json.dumps(runner.run(load(sys.argv[2], *map(int, numbers), float(sys.argv[7])))))
     else:
         main()
