@@ -10,6 +10,7 @@ from typing import NamedTuple
 from syncpoint.log.storage.quorum import AckRule
 
 MIB = 1 << 20
+PREWRITE_AHEAD_BYTES = 256 * 1024  # of `prewrite_ahead_bytes`, for disks of this machine
 OPENINGS_MAX = 5  # of disks that change while they are opened: each time it is decided anew
 
 
@@ -57,6 +58,7 @@ class StorageSettings:
     read_ahead_bytes: int = MIB  # a read from disk fetches at least this much where the source goes on
     pool_segments: int = 2  # spare pre-written segments kept ready; they are also the room reserved for a full disk
     prewrite_bytes_per_s: int = 16 * MIB  # under load, segments that were not pre-written in time are only allocated
+    prewrite_ahead_bytes: int = 0  # so far ahead of small commits a file that was only allocated is pre-written
     pool_segments_max: int = 8  # recycled segments beyond this are deleted
     reserve_bytes: int | None = None  # admission stops below this much room; default: two segments
     bytes_max: int | None = None  # quota of one disk folder; default: the file system's free space

@@ -16,7 +16,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.log.storage.layout import DISK_FILE
-from syncpoint.log.storage.settings import StorageSettings
+from syncpoint.log.storage.settings import PREWRITE_AHEAD_BYTES, StorageSettings
 from syncpoint.programs.cli import exposed
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.offered import KEY_FILE, Offered, offered_options
@@ -190,7 +190,7 @@ def serve(
         monitor=monitor,
         tracing=_tracing(otlp, trace_ratio),
         **offered._asdict(),
-        storage=StorageSettings(require_disks=require_disks),
+        storage=StorageSettings(require_disks=require_disks, prewrite_ahead_bytes=PREWRITE_AHEAD_BYTES),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)
     crew = f", {counted(workers, 'worker')}" if workers else ""

@@ -43,6 +43,7 @@ class SegmentPool:
         self._reserved = False
         self._small: list[str] = []  # those of `_SMALL` that are there
         self._slack = 0  # bytes of `_SLACK`
+        self.took_written = False  # whether the file that was taken last has written blocks
         self.used = 0  # bytes of the folder's files when last counted, for the quota
 
     def __len__(self) -> int:
@@ -124,6 +125,7 @@ class SegmentPool:
         """A handle on a file, now called `path`: of full size, or as much as there is. `first`: of a log, which may
         take what others may not. Raises `OSError`, among them ENOSPC.
         """
+        self.took_written = False
         if first and self._free() < self._segment_bytes and self._take_small(path):
             return self._files.open(path)  # spares go to who has written more than that
         while self._spare:
@@ -132,6 +134,7 @@ class SegmentPool:
                 self._files.rename(spare, path)
             except FileNotFoundError:
                 continue
+            self.took_written = True
             return self._files.open(path)
         size = self._segment_bytes
         if self._over_quota(size):
