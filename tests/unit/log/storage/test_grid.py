@@ -204,7 +204,7 @@ def test_counters_may_be_handed_in() -> None:
     assert harness.open(counter=1_000).log_counter == 1_000
     harness.persist()
     harness.kill()
-    with pytest.raises(CounterTaken, match="the disks know 1000"):
+    with pytest.raises(CounterTaken, match="not above 1000, the highest on the disks"):
         harness.open(counter=1_000)
     assert harness.open(counter=5_000).log_counter == 5_000
     harness.judge()
@@ -214,7 +214,7 @@ def test_counters_may_be_handed_in() -> None:
 def test_the_rule_has_to_fit_the_disks() -> None:
     harness = Harness(5, rule=GRID)
     harness.roots.pop()
-    with pytest.raises(ValueError, match="9 disks, 8 are given"):
+    with pytest.raises(ValueError, match="9 disks, but 8 are given"):
         harness.open()
 
 

@@ -161,7 +161,7 @@ def test_ends_in_another_format_are_refused_in_words() -> None:
     harness = ForwarderHarness()
     harness.store.append(EntryKind.LEDGER, records.encode_extension(source_ends.NUMBER, bytes(7)))
     harness.quiesce()
-    with pytest.raises(ForeignDisk, match="where sources end was written in a format"):
+    with pytest.raises(ForeignDisk, match="where sources end has a format"):
         harness.restart()
 
 
