@@ -40,7 +40,7 @@ def test_a_folder_of_a_development_version_is_refused_in_words_and_left_as_it_is
         with pytest.raises(ServerFailed):
             made.start(180)
         said = made.logs()
-    assert re.search(r"cannot start: Entry \d+ of DISK/logs/0000000001, .* format .* Start the version", said)
+    assert re.search(r"cannot start: Entry \d+ of DISK/logs/0000000001 .* format .* Start the version", said)
     assert "Traceback" not in said
     assert kept.read_bytes() == before
 
