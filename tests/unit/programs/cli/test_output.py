@@ -1,6 +1,7 @@
 """Tables: what is cut on a terminal, what never is, and how ages are reported."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,8 @@ def terminal(monkeypatch):
 
     def become(columns):
         monkeypatch.setattr(output, "_is_terminal", lambda: True)
-        monkeypatch.setattr(output.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+        size = os.terminal_size((columns, 24))
+        monkeypatch.setattr(output, "shutil", SimpleNamespace(get_terminal_size=lambda: size))
 
     return become
 
