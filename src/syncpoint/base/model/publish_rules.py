@@ -40,6 +40,18 @@ TTL_INVALID: Final = (
 )
 SCHEDULE_INVALID: Final = "sys.ScheduledEnqueueTimeUtc must be an RFC 3339 time, such as 2026-11-23T18:00:00Z"
 
+FIELD_PROBLEMS: Final = (
+    (".attributes", TOO_MANY_ATTRIBUTES),
+    (".attributes", KEY_EMPTY),
+    (".attributes", KEY_TOO_LONG),
+    (".attributes", VALUE_TOO_LONG),
+    (".attributes", KEY_RESERVED),
+    (".attributes", ATTRIBUTES_NOT_UTF8),
+    (".ordering_key", ORDERING_KEY_TOO_LONG),
+    (".ordering_key", NOT_UTF8),
+)
+"""What can be wrong with attributes and ordering keys, in the order of the kernel's numbers: (field, problem)."""
+
 
 class Content(Protocol):
     """The fields of a PubsubMessage of which one must be set."""
