@@ -4,6 +4,7 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirec
 
 import { type RangeName, RANGES } from "./api/monitor";
 import { BY_NAMES, type GroupName } from "./lib/panels";
+import { readSearch, writeSearch } from "./lib/search";
 import { AUDIT_FILTERS, type AuditSearch } from "./api/audit";
 import { OverviewPage } from "./pages/OverviewPage";
 import { SUBSCRIPTION_TABS, SubscriptionPage, type SubscriptionTab } from "./pages/SubscriptionPage";
@@ -139,7 +140,14 @@ const tree = root.addChildren([
   projectRoute.addChildren([topicsRoute, topicRoute, subscriptionsRoute, subscriptionRoute, snapshotsRoute, schemasRoute]),
 ]);
 
-export const router = createRouter({ routeTree: tree, basepath: "/console", defaultPreload: false, scrollRestoration: false });
+export const router = createRouter({
+  routeTree: tree,
+  basepath: "/console",
+  defaultPreload: false,
+  scrollRestoration: false,
+  parseSearch: readSearch,
+  stringifySearch: writeSearch,
+});
 
 declare module "@tanstack/react-router" {
   interface Register {
