@@ -142,6 +142,9 @@ def test_what_one_disk_would_take_with_it_is_said_by_topic(browser: Any, base: s
     page.get_by_role("button", name="Copy as…").click()
     assert page.get_by_label("Command").inner_text() == f"syncpoint at-risk --disk {disk['name']}"
     page.get_by_role("button", name="Close").click()
+    page.goto(shared + "&gone=process:server")
+    for one in (f"disk {disk['name']}", "process server"):
+        page.get_by_role("button", name=f"Remove {one}").wait_for()
     looked.is_clean()
     assert looked.complaints == []
     page.close()

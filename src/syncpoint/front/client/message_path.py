@@ -20,8 +20,8 @@ from syncpoint.broker.recording.record_kinds import DEAD_LETTERED, DELIVERED, FO
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
 PAGE: Final = 1000
-MARGIN_S: Final = 60
-"""Records are looked for from this long before the publish time on: the clocks of servers differ."""
+MARGIN_S: Final = 600
+"""Records are looked for from this long before the publish time on: clocks differ, and one may have been wrong."""
 
 
 @dataclass(frozen=True, slots=True)
