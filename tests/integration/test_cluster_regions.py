@@ -212,3 +212,29 @@ def test_a_region_that_is_gone_is_not_replaced_by_a_forbidden_one(kit, near):
         kit.local.up()
     kit.stabilize()
     assert near["r1"].publish(topic, b"again")
+
+
+@pytest.mark.shows("tenants")
+def test_messages_of_a_tenant_lie_within_its_regions(kit, near):
+    """Of topics without a storage policy, also of those that were made before; another policy is refused."""
+    space, project = near["r1"], f"projects/{near['r1'].project}"
+    earlier = space.topic("earlier")
+    kit.admin("CreateTenant", admin.CreateTenantRequest(tenant={"name": "bounded", "projects": [project]}))
+
+    def bound(*regions):
+        tenant = {"name": "bounded", "allowed_regions": regions}
+        kit.admin("UpdateTenant", admin.UpdateTenantRequest(tenant=tenant, update_mask={"paths": ["allowed_regions"]}))
+
+    bound("r2")
+    for topic in (earlier, space.topic("later"), only_in(space, "r2")):
+        mark = marker()
+        for proxy in near.values():
+            proxy.publish(topic, b"payload", attributes={"mark": mark})
+        eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
+        assert regions_holding(kit, mark) == {"r2"}
+    with refused("FAILED_PRECONDITION", "r1 is outside the regions of tenant bounded: r2"):
+        only_in(space, "r1")
+    with pytest.raises(FailedPrecondition, match=f"allowed_regions: .*{topic}"):
+        bound("r1")
+    found = kit.admin("GetEffectivePolicy", admin.GetEffectivePolicyRequest(resource=earlier), proxy=1)
+    assert (found.settings[0].value, found.settings[0].source) == ("r2", "tenant")

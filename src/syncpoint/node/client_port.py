@@ -47,6 +47,7 @@ from syncpoint.front.api.publisher import NotePublisher
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.front.api.server_admin import ServerAdmin
+from syncpoint.front.api.tenant_admin import TenantAdmin
 from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
 from syncpoint.node.node_environment import ProcessEnvironment
@@ -209,13 +210,15 @@ class ClientPort:
         control, apart = self._control, self._process.environment.apart
         gate = None if self.access is None else self.access.gate
         accounts = None if self.access is None else self.access.accounts
+        policies = Policies(control.catalog, accounts)
         everybody = backend.clients(self.clients.answer)
         return {
             **CatalogService(
                 control, self.vetting, backend.regions, self.transformer, self.consumption.exported
             ).methods(),
             **SchemaService(control, apart=apart).methods(),
-            **IamService(control, Policies(control.catalog, accounts), gate, apart).methods(),
+            **IamService(control, policies, gate, apart).methods(),
+            **TenantAdmin(control, policies, backend.regions).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
             **backend.admin.methods(),

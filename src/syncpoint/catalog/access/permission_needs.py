@@ -23,6 +23,7 @@ from syncpoint.base.model.names import (
     queue_subscription,
 )
 from syncpoint.catalog.access.accounts import find_account
+from syncpoint.catalog.access.tenant_book import RESOURCE, parse_tenant
 from syncpoint.catalog.metadata.catalog import Catalog
 
 SERVER: Final = "server"
@@ -273,6 +274,16 @@ def published_again(request: Any, catalog: Catalog) -> Iterator[Need]:
         record = catalog.subscription(name)
         topic = None if record is None else catalog.topic_of(record)
         yield Need("pubsub.topics.publish", name if topic is None else topic.name, name)
+
+
+def tenant(permission: str, field: str, *, optional: bool = False) -> Needs:
+    """The permission on the tenant that a field names; `optional`: on the server where it names none."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        name = _value(request, field)
+        yield Need(permission, SERVER if optional and not name else RESOURCE + parse_tenant(name))
+
+    return needs
 
 
 def policy(verb: str) -> Needs:

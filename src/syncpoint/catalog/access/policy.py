@@ -24,7 +24,9 @@ from syncpoint.catalog.access import conditions
 from syncpoint.catalog.access.accounts import Accounts
 from syncpoint.catalog.access.conditions import Condition, Context, compiled, variables_of
 from syncpoint.catalog.access.permission_needs import SERVER, any_resource
-from syncpoint.catalog.access.roles import ROLES
+from syncpoint.catalog.access.roles import ROLES, TENANT_OWNER
+from syncpoint.catalog.access.tenant_book import PREFIX as TENANT
+from syncpoint.catalog.access.tenant_book import RESOURCE, read_tenant
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Setting, Snapshot, Subscription, Topic
 from syncpoint.catalog.schemas.stored import Schema, find_schema, schema_of_setting
@@ -109,7 +111,7 @@ class Policies:
                     digest = hashlib.sha256(binding.condition.SerializeToString(deterministic=True)).hexdigest()[:20]
                     binding.role += f"_withcond_{digest}"
                     binding.ClearField("condition")
-        return _with_members(stored, self._shown)
+        return _with_members(stored, self.shown)
 
     def changed(self, name: str, policy: iam.Policy, paths: Iterable[str] = ()) -> tuple[Setting, iam.Policy]:
         """What is to be stored for a resource to have this policy, and the policy as it then is. `paths`: of the field
@@ -131,13 +133,13 @@ class Policies:
         if wanted and "bindings" not in wanted:
             del made.bindings[:]
             made.bindings.extend(known.bindings)
-            _with_members(made, self._shown)
+            _with_members(made, self.shown)
         check(made)
-        _with_members(made, self._meant)
+        _with_members(made, self.meant)
         made.version = max(made.version, 1)
         made.etag = hashlib.sha256(key.encode() + known.etag + made.SerializeToString(deterministic=True)).digest()[:8]
         setting = Setting(key, made.SerializeToString(deterministic=True))
-        return setting, _with_members(made, self._shown)
+        return setting, _with_members(made, self.shown)
 
     def grant_to_everybody(self) -> bool:
         """Whether any policy may grant something to callers who do not say who they are."""
@@ -153,7 +155,7 @@ class Policies:
         """Whether there is such a resource."""
         return self._key(name) is not None
 
-    def _meant(self, member: str) -> str:
+    def meant(self, member: str) -> str:
         """A member as it is stored. Raises `InvalidArgument` for an account that nobody but a project could make, and
         that it did not make."""
         if member.startswith(DELETED):
@@ -172,7 +174,7 @@ class Policies:
             )
         return member
 
-    def _shown(self, member: str) -> str:
+    def shown(self, member: str) -> str:
         """A member as callers read it: an account that is there by its address alone."""
         if not member.startswith("serviceAccount:"):
             return member
@@ -192,7 +194,7 @@ class Policies:
             return None
         known = self._known.get(key)
         if known is None or known.source is not source:
-            known = _compile(source)
+            known = _of_owners(key, source) if key.startswith(TENANT) else _compile(source)
             self._terms += sum(condition.terms for _, _, condition in known.conditional)
             if len(self._known) >= 10_000 or self._terms > TERMS_KNOWN_MAX:
                 self._known.clear()
@@ -204,6 +206,8 @@ class Policies:
         """Where the policy of a resource stands; None: there is no such resource."""
         if resource == SERVER:
             return PREFIX + SERVER
+        if resource.startswith(RESOURCE):
+            return TENANT + resource.removeprefix(RESOURCE)
         parts = resource.split("/")
         if len(parts) == 2:
             return PREFIX + resource
@@ -281,7 +285,7 @@ def check(policy: iam.Policy) -> None:
         if binding.role not in ROLES:
             raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")
         for member in binding.members:
-            if not is_member(member) and _DELETED.fullmatch(member) is None:
+            if not is_member(member) and not is_deleted(member):
                 raise InvalidArgument(
                     "",
                     f"The member {member} is of an unknown type. Please set a valid type prefix for the member"
@@ -321,9 +325,20 @@ def _compile(source: bytes) -> _Compiled:
     return _Compiled(source, {key: frozenset(who) for key, who in grants.items()}, tuple(conditional))
 
 
+def _of_owners(key: str, source: bytes) -> _Compiled:
+    """A tenant grants its owners what is theirs."""
+    owners = frozenset(map(normal, read_tenant(key, source).owners))
+    return _Compiled(source, dict.fromkeys(TENANT_OWNER, owners), ())
+
+
 def is_member(member: str) -> bool:
     """Whether a binding may name it."""
     return _MEMBER.fullmatch(member) is not None
+
+
+def is_deleted(member: str) -> bool:
+    """Whether it is an account that was deleted, in the form in which callers read it."""
+    return _DELETED.fullmatch(member) is not None
 
 
 def normal(member: str) -> str:

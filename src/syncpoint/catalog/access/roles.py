@@ -42,13 +42,17 @@ _ADMIN = (
 
 # Of services that Google has no words for: the administration of a server, and data pipelines.
 _SERVER_VIEW = (
-    _named("syncpoint.server", "get") | _named("syncpoint.limits", "get") | _named("syncpoint.routing", "get")
-)
+    _named("syncpoint.server", "get")
+    | _named("syncpoint.limits", "get")
+    | _named("syncpoint.routing", "get")
+    | _named("syncpoint.tenants", "get list")
+)  # fmt: skip
 _SERVER_EDIT = (
     _SERVER_VIEW
     | _named("syncpoint.server", "update")
     | _named("syncpoint.limits", "update")
     | _named("syncpoint.routing", "update drain")
+    | _named("syncpoint.tenants", "create delete update")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")
@@ -61,6 +65,9 @@ _ACCOUNTS = (
 )  # fmt: skip
 
 _AUDIT = _named("syncpoint.audit", "read")
+
+TENANT_OWNER: Final = _named("syncpoint.tenants", "get")
+"""What the owners of a tenant may do with it."""
 
 INTERNAL: Final = "syncpoint.internal.call"
 """Of calls between processes of a cluster. No role holds it: only the cluster's own certificates give it."""

@@ -31,6 +31,7 @@ from syncpoint.catalog.access.permission_needs import (
     queue,
     schema_attached,
     staged,
+    tenant,
     within,
 )
 from syncpoint.catalog.access.roles import INTERNAL
@@ -217,6 +218,12 @@ RULES: Final[dict[str, Rule]] = {
             "GetDrain": all_of(of_server("syncpoint.routing.get")),
             "ListDrains": all_of(of_server("syncpoint.routing.get")),
             "Undrain": all_of(of_server("syncpoint.routing.drain")),
+            "CreateTenant": all_of(of_server("syncpoint.tenants.create")),
+            "GetTenant": all_of(tenant("syncpoint.tenants.get", "name")),
+            "ListTenants": all_of(of_server("syncpoint.tenants.list")),
+            "UpdateTenant": all_of(of_server("syncpoint.tenants.update")),
+            "DeleteTenant": all_of(of_server("syncpoint.tenants.delete")),
+            "GetEffectivePolicy": all_of(tenant("syncpoint.tenants.get", "tenant", optional=True)),
         },
     ),
     **_of(

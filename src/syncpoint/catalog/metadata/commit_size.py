@@ -17,7 +17,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Record, 
 CHANGE_BYTES_MAX: Final = 480 * 1024
 """Bytes of the records that one change puts, as stored: twice as much is less than `contract.TXN_BYTES_MAX`."""
 TOGETHER_MAX: Final = 20
-"""Records that are deleted together; their policies go along."""
+"""Records that are changed together; policies of those that are deleted go along."""
 
 
 def check_commit(changes: Iterable[CatalogChange]) -> None:
@@ -38,8 +38,8 @@ def fits(record: Record) -> bool:
     return len(encode_record(record)) <= CHANGE_BYTES_MAX
 
 
-def deletable_together(changes: Sequence[CatalogChange]) -> Iterator[list[CatalogChange]]:
-    """Deletions, in parts that fit into a transaction each."""
+def in_parts(changes: Sequence[CatalogChange]) -> Iterator[list[CatalogChange]]:
+    """The changes, in parts that fit into a transaction each."""
     part: list[CatalogChange] = []
     size = 0
     for change in changes:

@@ -17,7 +17,7 @@ from typing import Protocol
 from syncpoint.base.model.errors import Conflict, SyncpointError, Unavailable
 from syncpoint.base.runtime.periodic import Periodic, about
 from syncpoint.base.runtime.trusted import TrustedClock
-from syncpoint.catalog.metadata.commit_size import deletable_together
+from syncpoint.catalog.metadata.commit_size import in_parts
 from syncpoint.catalog.metadata.contract import StoreError
 from syncpoint.catalog.metadata.entity_options import stopped_lanes
 from syncpoint.catalog.metadata.records import CREATING, CatalogChange, Snapshot, Subscription
@@ -71,7 +71,7 @@ class Expiry(Periodic):
                 over.append(one)
         # Others had their turn in the meantime; from here to the commit nobody has.
         gone = [CatalogChange.delete(one) for one in over if self._is_known(one) and self._is_over(one, now_ns)]
-        for part in deletable_together(gone):
+        for part in in_parts(gone):
             await control.commit(part)
         if gone:
             log.info("%d expired snapshots and subscriptions are deleted", len(gone))

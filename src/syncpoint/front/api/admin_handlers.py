@@ -26,6 +26,7 @@ from syncpoint.base.model.names import (
 )
 from syncpoint.broker.push.addresses import Vetting
 from syncpoint.catalog.access.authors import caller
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.metadata.records import CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.catalog.transforms.definitions import check_transforms
 from syncpoint.catalog.transforms.message_transforms import Transformer
@@ -59,6 +60,7 @@ class CatalogService:
         self._control, self._vetting, self._regions = control, vetting, regions
         self._transformer = transformer or Transformer.of({})
         self._catalog, self._export_state = control.catalog, export_state
+        self._tenants = TenantBook(control.catalog)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -80,6 +82,7 @@ class CatalogService:
         record = topics.new_topic(request, self._control.clock.time_ns(), caller())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
+        record = self._tenants.within(record)
         if self._regions is not None:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record)
@@ -93,7 +96,7 @@ class CatalogService:
         """UpdateTopic."""
         await check_transforms(request.topic.name, request.topic.message_transforms, self._transformer)
         known = self._topic(request.topic.name)
-        record = topics.changed_topic(known, request, caller())
+        record = self._tenants.within(topics.changed_topic(known, request, caller()))
         if self._regions is not None and record.regions != known.regions:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)

@@ -13,9 +13,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.front.api.validate import refused
-from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.messages import admin, pubsub
 
-Update = pubsub.UpdateTopicRequest | pubsub.UpdateSubscriptionRequest | pubsub.UpdateSnapshotRequest
+Update = (
+    pubsub.UpdateTopicRequest
+    | pubsub.UpdateSubscriptionRequest
+    | pubsub.UpdateSnapshotRequest
+    | admin.UpdateTenantRequest
+)
 
 
 def checked_paths(request: Update, resource: Message, mutable: Collection[str]) -> list[str]:

@@ -58,6 +58,7 @@ COMMANDS = {
     "simulate": ("simulate", "simulate", "Simulate routing with many forwarders."),
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "iam": ("iam", "iam", "Manage access policies and service accounts."),
+    "tenants": ("tenants", "tenants", "Manage tenants: owners of projects, and bounds that the projects inherit."),
     "audit": ("audit", "audit", "Read audit logs and check their integrity."),
     "top": ("top", "top", "Show live activity of a server or a cluster."),
     "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),

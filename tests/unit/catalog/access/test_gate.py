@@ -50,7 +50,7 @@ def of_project_a(kind: type[Message]) -> Any:
     for field in kind.DESCRIPTOR.fields:
         name = {
             "project": "projects/a", "parent": "projects/a", "topic": TOPIC, "subscription": SUBSCRIPTION,
-            "snapshot": SNAPSHOT, "resource": TOPIC, "email": "app@a.example",
+            "snapshot": SNAPSHOT, "resource": TOPIC, "email": "app@a.example", "tenant": "acme",
         }.get(field.name)  # fmt: skip
         if field.name == "name" and field.cpp_type == field.CPPTYPE_STRING:
             schemas = kind.DESCRIPTOR.file.name.endswith("schema.proto")
@@ -58,6 +58,8 @@ def of_project_a(kind: type[Message]) -> Any:
             name = "projects/a/schemas/four" if schemas else kinds.get(kind.DESCRIPTOR.name, SNAPSHOT)
             if "Cursor" in kind.DESCRIPTOR.name or "Link" in kind.DESCRIPTOR.name:
                 name = "one"
+            if "Tenant" in kind.DESCRIPTOR.name:
+                name = "acme"
         if field.is_repeated:
             continue
         if field.message_type is not None and field.message_type.file.package.startswith(
@@ -71,6 +73,7 @@ def of_project_a(kind: type[Message]) -> Any:
                 "SubscriptionOptions",
                 "StageFrame",
                 "DeadLetterSelection",
+                "Tenant",
             ):
                 getattr(request, field.name).CopyFrom(of_project_a(type(getattr(request, field.name))))
         elif name is not None and field.cpp_type == field.CPPTYPE_STRING and field.containing_oneof is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.catalog.metadata.commit_size import CHANGE_BYTES_MAX, check_commit, deletable_together
+from syncpoint.catalog.metadata.commit_size import CHANGE_BYTES_MAX, check_commit, in_parts
 from syncpoint.catalog.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Put, check_size
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.catalog.metadata.records import encode_record as encoded
@@ -46,7 +46,7 @@ def test_what_does_not_is_refused_with_its_bound_and_can_be_deleted(record, fiel
 @pytest.mark.parametrize(("count", "size"), [(0, 0), (1, CHANGE_BYTES_MAX), (7, CHANGE_BYTES_MAX // 2), (300, 100)])
 def test_many_deletions_are_made_in_parts_that_fit(count: int, size: int) -> None:
     gone = [CatalogChange.delete(Snapshot(n, f"s{n}", 1, "t", config=bytes(size))) for n in range(1, count + 1)]
-    parts = list(deletable_together(gone))
+    parts = list(in_parts(gone))
     assert [one for part in parts for one in part] == gone
     for part in parts:
         assert 0 < len(part) <= TXN_OPS_MAX // 4

@@ -1065,3 +1065,57 @@ class AbortRolloutRequest(_message.Message):
     by: str
     reason: str
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+import datetime
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+class Tenant(_message.Message):
+    name: str
+    display_name: str
+    owners: _containers.RepeatedScalarFieldContainer[str]
+    projects: _containers.RepeatedScalarFieldContainer[str]
+    allowed_regions: _containers.RepeatedScalarFieldContainer[str]
+    etag: str
+    create_time: _timestamp_pb2.Timestamp
+    update_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., owners: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ..., allowed_regions: _Optional[_Iterable[str]] = ..., etag: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class CreateTenantRequest(_message.Message):
+    tenant: Tenant
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ...) -> None: ...
+class GetTenantRequest(_message.Message):
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+class ListTenantsRequest(_message.Message):
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class ListTenantsResponse(_message.Message):
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
+    next_page_token: str
+    def __init__(self, tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+class UpdateTenantRequest(_message.Message):
+    tenant: Tenant
+    update_mask: _field_mask_pb2.FieldMask
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ...) -> None: ...
+class DeleteTenantRequest(_message.Message):
+    name: str
+    etag: str
+    def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
+class GetEffectivePolicyRequest(_message.Message):
+    resource: str
+    tenant: str
+    def __init__(self, resource: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+class EffectivePolicy(_message.Message):
+    resource: str
+    tenant: str
+    settings: _containers.RepeatedCompositeFieldContainer[EffectiveSetting]
+    def __init__(self, resource: _Optional[str] = ..., tenant: _Optional[str] = ..., settings: _Optional[_Iterable[_Union[EffectiveSetting, _Mapping]]] = ...) -> None: ...
+class EffectiveSetting(_message.Message):
+    name: str
+    value: str
+    source: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,167 @@
+"""Tenants: owners, the projects they own together, and bounds that those projects inherit.
+
+Place: settings of the catalog, changed by `front.api.tenant_admin`; asked when topics are created or changed, and when
+an owner calls. Nobody asks on the path of a message: a topic's record holds the regions in force.
+Promise: a project belongs to at most one tenant. A topic without a storage policy has the regions of its tenant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.names import project_of
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.records import Setting, Topic
+from syncpoint.wire.protobuf.messages import pubsub
+
+PREFIX: Final = "tenant:"
+RESOURCE: Final = "tenants/"
+"""What grants of owners hold on: tenants/NAME. It has no policy; the tenant names its owners."""
+TENANTS_MAX: Final = 1000
+TENANT_PROJECTS_MAX: Final = 1000
+OWNERS_MAX: Final = 100
+REGIONS_MAX: Final = 100
+_NAME = re.compile(r"[a-z][a-z0-9-]{1,61}[a-z0-9]", re.ASCII)
+_SHOWN = 5  # of topics that are in the way
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant. `owners`: members as policies store them; `version`: how often it was changed."""
+
+    name: str
+    display_name: str = ""
+    owners: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    created_ns: int = 0
+    updated_ns: int = 0
+    version: int = 0
+
+    def setting(self) -> Setting:
+        """The form that is stored."""
+        value = {
+            "display_name": self.display_name,
+            "owners": self.owners,
+            "projects": self.projects,
+            "regions": self.regions,
+            "created_ns": self.created_ns,
+            "updated_ns": self.updated_ns,
+            "version": self.version,
+        }
+        return Setting(PREFIX + self.name, json.dumps(value, separators=(",", ":")).encode())
+
+    @property
+    def etag(self) -> str:
+        """Changes with every version; a later tenant of the same name never has an earlier one."""
+        return hashlib.sha256(self.setting().value).hexdigest()[:16]
+
+
+def read_tenant(key: str, value: bytes) -> Tenant:
+    """A stored tenant; fields of later versions are left out."""
+    found = json.loads(value)
+    return Tenant(
+        key.removeprefix(PREFIX),
+        found["display_name"],
+        tuple(found["owners"]),
+        tuple(found["projects"]),
+        tuple(found["regions"]),
+        int(found["created_ns"]),
+        int(found["updated_ns"]),
+        int(found["version"]),
+    )
+
+
+def parse_tenant(name: str) -> str:
+    """Check a tenant's name. Raises `InvalidArgument`."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidArgument(
+            "name",
+            f"{name[:100]!r} must have 3 to 63 lowercase letters, digits and hyphens, as in acme-eu: a letter first, no"
+            " hyphen last",
+        )
+    return name
+
+
+class TenantBook:
+    """The tenants of a catalog, by name and by project."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._by_name: dict[str, Tenant] = {}
+        self._by_project: dict[str, Tenant] = {}
+        catalog.follow_settings(PREFIX, self._notice)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Tenant | None:
+        """The tenant of that name."""
+        return self._by_name.get(name)
+
+    def of(self, project: str) -> Tenant | None:
+        """The tenant that projects/P belongs to."""
+        return self._by_project.get(project)
+
+    def after(self, name: str | None) -> Iterator[Tenant]:
+        """Tenants in order of name, those after `name`."""
+        return (self._by_name[one] for one in sorted(self._by_name) if name is None or one > name)
+
+    def within(self, record: Topic) -> Topic:
+        """The topic with the regions in force: its own, or those of its tenant. Raises `FailedPrecondition` if its own
+        are not among the tenant's."""
+        tenant = self.of(project_of(record.name))
+        own = own_regions(record)
+        if tenant is None or not tenant.regions:
+            return record if record.regions == own else replace(record, regions=own)
+        if outside := [one for one in own if one not in tenant.regions]:
+            raise FailedPrecondition(
+                f"message_storage_policy.allowed_persistence_regions: {', '.join(outside)[:200]} is outside the regions"
+                f" of tenant {tenant.name}: {', '.join(tenant.regions)[:200]}. Use some of these, or none to have all."
+            )
+        regions = own or tenant.regions
+        return record if record.regions == regions else replace(record, regions=regions)
+
+    def _notice(self, key: str, value: bytes | None) -> None:
+        known = self._by_name.pop(key.removeprefix(PREFIX), None)
+        for project in () if known is None else known.projects:
+            if self._by_project.get(project) is known:  # two may change places within one commit
+                del self._by_project[project]
+        if value is not None:
+            tenant = read_tenant(key, value)
+            self._by_name[tenant.name] = tenant
+            self._by_project.update(dict.fromkeys(tenant.projects, tenant))
+
+
+def own_regions(record: Topic) -> tuple[str, ...]:
+    """The regions that the topic's own storage policy allows; none: it has no such policy."""
+    if not record.regions:
+        return ()
+    return tuple(pubsub.Topic.FromString(record.config).message_storage_policy.allowed_persistence_regions)
+
+
+def check_topics(catalog: Catalog, projects: Collection[str], regions: Collection[str]) -> None:
+    """Raise `FailedPrecondition`, which names them, where topics of these projects allow other regions than these."""
+    if not regions:
+        return
+    outside = [
+        record.name
+        for record in catalog.topics()
+        if record.regions and project_of(record.name) in projects and not set(own_regions(record)) <= set(regions)
+    ]
+    if outside:
+        more = f" and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
+        raise FailedPrecondition(
+            f"allowed_regions: the message_storage_policy of {', '.join(sorted(outside)[:_SHOWN])}{more} allows regions"
+            f" outside {', '.join(regions)[:200]}. Change these topics first."
+        )
+
+
+def outdated(catalog: Catalog, tenants: TenantBook) -> list[Topic]:
+    """Topics whose regions are not those in force, as they should be."""
+    return [record for known in catalog.topics() if (record := tenants.within(known)) is not known]

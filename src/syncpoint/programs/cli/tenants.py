@@ -1,0 +1,218 @@
+"""`syncpoint tenants ...`: owners of several projects, and the bounds that those projects inherit.
+
+Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin. Owners of a tenant may `describe` it
+and ask what is in `effective` use.
+Promise: what is added to a list, or removed from it, is so in the tenant that stands: who changes it at the same time
+loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from syncpoint.programs.cli.output import inform, print_answer, print_message, print_messages
+from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import parse_list
+
+TRIES = 10
+
+
+@click.group()
+def tenants() -> None:
+    """Manage tenants: owners of projects, and bounds that the projects inherit."""
+
+
+def _listed(name: str, metavar: str, text: str) -> Callable[..., Any]:
+    return click.option(name, multiple=True, metavar=f"{metavar},...", help=text)
+
+
+_NAME = click.argument("name")
+_DISPLAY_NAME = click.option("--display-name", help="A display name.")
+_REGIONS = _listed("--allowed-region", "REGION", "Store messages of its projects only in these regions.")
+
+
+@tenants.command()
+@_NAME
+@_DISPLAY_NAME
+@_listed("--owner", "MEMBER", "user:, serviceAccount: or group: and an address.")
+@_listed("--owned-project", "PROJECT", "A project of the tenant.")
+@_REGIONS
+@with_settings
+def create(
+    settings: Settings,
+    name: str,
+    display_name: str | None,
+    owner: tuple[str, ...],
+    owned_project: tuple[str, ...],
+    allowed_region: tuple[str, ...],
+) -> None:
+    """Create a tenant.
+
+    \b
+    Example:
+      syncpoint tenants create acme --owner user:ann@example.com --owned-project shop,billing --allowed-region eu
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    tenant = admin.Tenant(
+        name=name,
+        display_name=display_name or "",
+        owners=parse_list(owner),
+        projects=_projects(owned_project),
+        allowed_regions=parse_list(allowed_region),
+    )
+    with settings.client() as client:
+        made = client.call("Admin.CreateTenant", admin.CreateTenantRequest(tenant=tenant))
+    inform(f"Created tenant [{made.name}].")
+    print_answer(settings.format, made)
+
+
+@tenants.command()
+@_NAME
+@with_settings
+def describe(settings: Settings, name: str) -> None:
+    """Describe a tenant."""
+    with settings.client() as client:
+        print_message(_read(client, name), settings.format)
+
+
+@tenants.command("list")
+@with_settings
+def list_all(settings: Settings) -> None:
+    """List the tenants."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = list(client.pages("Admin.ListTenants", admin.ListTenantsRequest(), "tenants"))
+    columns = [
+        ("NAME", "name"),
+        ("DISPLAY_NAME", "displayName"),
+        ("OWNERS", "owners"),
+        ("PROJECTS", "projects"),
+        ("REGIONS", "allowedRegions"),
+    ]
+    print_messages(found, settings.format, columns)
+
+
+@tenants.command()
+@_NAME
+@_DISPLAY_NAME
+@_listed("--add-owner", "MEMBER", "Add owners.")
+@_listed("--remove-owner", "MEMBER", "Remove owners.")
+@_listed("--add-project", "PROJECT", "Add projects.")
+@_listed("--remove-project", "PROJECT", "Remove projects.")
+@_REGIONS
+@click.option("--clear-allowed-regions", "clear_regions", is_flag=True, help="Allow every region.")
+@with_settings
+def update(
+    settings: Settings,
+    name: str,
+    display_name: str | None,
+    add_owner: tuple[str, ...],
+    remove_owner: tuple[str, ...],
+    add_project: tuple[str, ...],
+    remove_project: tuple[str, ...],
+    allowed_region: tuple[str, ...],
+    clear_regions: bool,
+) -> None:
+    """Change a tenant.
+
+    Regions are replaced. A topic whose own storage policy allows other regions is named, and nothing is changed.
+    """
+    regions = parse_list(allowed_region)
+
+    def change(tenant: Any) -> list[str]:
+        paths = []
+        if display_name is not None:
+            tenant.display_name = display_name
+            paths.append("display_name")
+        if add_owner or remove_owner:
+            tenant.owners[:] = _changed(tenant.owners, parse_list(add_owner), parse_list(remove_owner))
+            paths.append("owners")
+        if add_project or remove_project:
+            tenant.projects[:] = _changed(tenant.projects, _projects(add_project), _projects(remove_project))
+            paths.append("projects")
+        if regions or clear_regions:
+            tenant.allowed_regions[:] = regions
+            paths.append("allowed_regions")
+        return paths
+
+    if regions and clear_regions:
+        raise click.UsageError("--allowed-region and --clear-allowed-regions exclude each other.")
+    _change(settings, name, change)
+
+
+@tenants.command()
+@_NAME
+@with_settings
+def delete(settings: Settings, name: str) -> None:
+    """Delete a tenant that has no projects any more."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        client.call("Admin.DeleteTenant", admin.DeleteTenantRequest(name=name))
+    inform(f"Deleted tenant [{name}].")
+
+
+@tenants.command()
+@click.argument("resource")
+@click.option("--tenant", default="", help="The tenant of the project, if you own that and not the server.")
+@with_settings
+def effective(settings: Settings, resource: str, tenant: str) -> None:
+    """Show the bounds in force for a project or a topic, and where each comes from.
+
+    RESOURCE is a project, or topics/NAME in the project of --project.
+    """
+    from syncpoint.wire.protobuf.messages import admin
+
+    if resource.startswith("topics/"):
+        full = settings.name("topics", resource.removeprefix("topics/"))
+    else:
+        (full,) = _projects((resource,))
+    request = admin.GetEffectivePolicyRequest(resource=full, tenant=tenant)
+    with settings.client() as client:
+        found = client.call("Admin.GetEffectivePolicy", request)
+    rows = [[one.name, one.value or "unlimited", one.source] for one in found.settings]
+    print_answer(settings.format, found, ["SETTING", "VALUE", "FROM"], rows)
+
+
+def _read(client: Any, name: str) -> Any:
+    from syncpoint.wire.protobuf.messages import admin
+
+    return client.call("Admin.GetTenant", admin.GetTenantRequest(name=name))
+
+
+def _change(settings: Settings, name: str, change: Callable[[Any], list[str]]) -> None:
+    """Change the tenant that stands; again, when somebody else was first."""
+    from syncpoint.base.model.errors import Aborted, Code, SyncpointError
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        for _ in range(TRIES):
+            tenant = _read(client, name)
+            request = admin.UpdateTenantRequest(tenant=tenant)
+            request.update_mask.paths[:] = change(request.tenant)
+            if not request.update_mask.paths:
+                raise click.UsageError("Name what to change; see --help.")
+            try:
+                stored = client.call("Admin.UpdateTenant", request)
+            except SyncpointError as error:
+                if error.code is not Code.ABORTED:
+                    raise
+                continue
+            inform(f"Updated tenant [{name}].")
+            print_answer(settings.format, stored)
+            return
+    raise Aborted("The tenant kept changing while it was edited. Try again.")
+
+
+def _changed(known: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> list[str]:
+    without = set(removed)
+    return [one for one in dict.fromkeys([*known, *added]) if one not in without]
+
+
+def _projects(given: tuple[str, ...]) -> list[str]:
+    return [one if one.startswith("projects/") else f"projects/{one}" for one in parse_list(given)]
