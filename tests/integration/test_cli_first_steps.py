@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,55 @@ def test_publish_pull_ack(run):
     assert received["message"]["messageId"] == message_id
     run("subscriptions", "ack", "billing", "--ack-ids", received["ackId"])
     assert ask(run, "subscriptions", "pull", "billing") == []
+
+
+@pytest.fixture
+def begin(endpoint: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Begins `syncpoint ...` in a project, and returns once it reports that it follows."""
+    begun = []
+
+    def start(project: str, *words: str) -> subprocess.Popen[str]:
+        env = os.environ | {"PUBSUB_EMULATOR_HOST": endpoint, "PUBSUB_PROJECT_ID": project}
+        env["SYNCPOINT_CONFIG"] = str(tmp_path / "config.toml")
+        line = [sys.executable, "-m", "syncpoint.programs.cli", *words]
+        made = subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        begun.append(made)
+        assert made.stderr is not None
+        assert "Ctrl-C ends it" in made.stderr.readline()
+        return made
+
+    yield start
+    for one in begun:
+        one.kill()
+        one.communicate()
+
+
+def test_messages_are_followed_until_a_signal_or_a_reader_that_leaves(endpoint, tmp_path, begin):
+    project = f"p{uuid.uuid4().hex[:16]}"
+    run = command(endpoint, tmp_path, project)
+    run("topics", "create", "orders")
+    run("subscriptions", "create", "billing", "--topic", "orders")
+    run("topics", "publish", "orders", "--message", "old", "--attribute", "region=eu")
+    tail = begin(project, "tail", "orders", "--last", "5", "--filter", 'attributes.region = "eu"', "--format", "lines")
+    follow = begin(project, "subscriptions", "pull", "billing", "--follow", "--auto-ack", "--format", "lines")
+    for region in ("us", "eu"):
+        run("topics", "publish", "orders", "--message", f"new {region}", "--attribute", f"region={region}")
+    assert [tail.stdout.readline() for _ in range(2)] == ["old\n", "new eu\n"]
+    assert sorted(follow.stdout.readline() for _ in range(3)) == ["new eu\n", "new us\n", "old\n"]
+    assert len(ask(run, "subscriptions", "list")) == 2
+    tail.send_signal(signal.SIGINT)
+    follow.send_signal(signal.SIGTERM)
+    assert (tail.wait(60), follow.wait(60)) == (0, 0)
+    assert (tail.stdout.read(), follow.stdout.read()) == ("", "")
+    assert [one["name"].rpartition("/")[2] for one in ask(run, "subscriptions", "list")] == ["billing"]
+    assert ask(run, "subscriptions", "pull", "billing") == []
+    # Held without --auto-ack, and given back when the reader leaves.
+    run("topics", "publish", "orders", "--message", "kept")
+    held = begin(project, "subscriptions", "pull", "billing", "--follow", "--format", "json")
+    assert json.loads(held.stdout.readline())["message"]["data"] == "a2VwdA=="
+    held.stdout.close()
+    assert held.wait(60) == 0
+    assert "kept" in run("subscriptions", "pull", "billing", "--wait", "--auto-ack").stdout
 
 
 def test_bench_counts_each_message_and_leaves_nothing_behind(run):

@@ -11,13 +11,19 @@ from decimal import Decimal
 UNITS_S = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400)}
 UNITS_S |= {"w": 7 * UNITS_S["d"]}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SECONDS = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def is_duration(text: str) -> bool:
+    """Whether `parse_duration` takes it."""
+    return bool(_DURATION.fullmatch(text) or _SECONDS.fullmatch(text))
 
 
 def parse_duration(text: str) -> tuple[int, int]:
     """A duration such as `600s`, `10m`, `1h30m`, `7d` or plain seconds, as (seconds, nanoseconds). Raises
     ValueError."""
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+    if _SECONDS.fullmatch(text):
         text += "s"
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration, such as 600s, 10m, 1h30m or 7d")

@@ -18,7 +18,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.dead_letter_redrives import Redrive
-from syncpoint.programs.cli.deliveries import ack_ids_option, data_text
+from syncpoint.programs.cli.deliveries import ack_ids_option
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import (
@@ -34,6 +34,7 @@ from syncpoint.programs.cli.output import (
 )
 from syncpoint.programs.cli.resources import ResourceGroup
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.streaming import data_text
 from syncpoint.programs.cli.values import TimeType, parse_list, parse_pairs, put_time
 
 COLUMNS = [

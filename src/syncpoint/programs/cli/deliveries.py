@@ -1,7 +1,8 @@
 """`syncpoint subscriptions pull|ack|modify-message-ack-deadline|seek`: what is done with a subscription's messages.
 
 Place: the end of a message's way to a person; each command is a call of google.pubsub.v1.Subscriber.
-Promise: `pull --auto-ack` acknowledges only after the messages were printed, so an interrupted one loses nothing.
+Promise: `pull --auto-ack` acknowledges only after the messages were printed, so an interrupted one loses nothing;
+`--follow`, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.streaming import Interruption, Lines, data_text, follow, format_option
 from syncpoint.programs.cli.values import TimeType, parse_list, put_time
 
 COLUMNS = [
@@ -29,6 +31,7 @@ COLUMNS = [
     ("DELIVERY_ATTEMPT", "deliveryAttempt"),
 ]
 
+PULL_MAX = 1_000
 WAIT_S_MIN = 0.1
 """A wait shorter than this is not worth a call."""
 
@@ -40,12 +43,20 @@ ack_ids_option = click.option(
 @click.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @click.option(
-    "--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of messages to receive."
+    "--limit", type=click.IntRange(min=1), help="Maximum number of messages to receive [1; with --follow, any number]."
 )
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages after printing them.")
 @click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most that long.")
+@click.option(
+    "--follow",
+    "following",
+    is_flag=True,
+    help="Print messages as they come, until Ctrl-C or, with --timeout, for that long. "
+    "Without --auto-ack they are held until then, and returned.",
+)
 @with_settings
-def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
+@format_option
+def pull(settings: Settings, subscription: str, limit: int | None, auto_ack: bool, wait: bool, following: bool) -> None:
     """Receive messages of a subscription. Unacknowledged messages are redelivered after their deadline.
 
     \b
@@ -53,11 +64,22 @@ def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait
       syncpoint subscriptions pull billing --auto-ack --limit 10
       syncpoint subscriptions pull billing --wait --timeout 20
       syncpoint subscriptions pull billing --format json
+      syncpoint subscriptions pull billing --follow --auto-ack --format lines
     """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("subscriptions", subscription)
-    request = pubsub.PullRequest(subscription=name, max_messages=limit, return_immediately=not wait)
+    if following:
+        with Interruption() as interruption, settings.client() as client:
+            # A wrong name, or no server, is reported here; later, connections that are lost are made anew.
+            client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name))
+            inform(f"Following subscription [{name}]; Ctrl-C ends it.")
+            lines = Lines(settings.format, with_ack_ids=not auto_ack)
+            follow(settings, client, name, interruption, lines, messages=limit or math.inf, acknowledge=auto_ack)
+        return
+    if (limit or 1) > PULL_MAX:
+        raise click.BadParameter(f"at most {PULL_MAX:,} without --follow", param_hint="--limit")
+    request = pubsub.PullRequest(subscription=name, max_messages=limit or 1, return_immediately=not wait)
     with settings.client() as client:
         if wait:
             received = _receive(client, request, settings.timeout_option)
@@ -236,6 +258,10 @@ def _print_preview(found: Any, what: str) -> None:
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:
+    if form == "lines":
+        lines = Lines(form, with_ack_ids=with_ack_ids)
+        click.echo(b"".join(lines.of(one) for one in received), nl=False)
+        return
     if print_answer(form, received):
         return
     headings = ["DATA", *[heading for heading, _ in COLUMNS], "ACK_ID"]
@@ -246,12 +272,3 @@ def _print(received: Any, form: str, with_ack_ids: bool) -> None:
         rows.append([*row, one.ack_id if with_ack_ids else ""])
     # What is acknowledged does not come again: all of it is shown.
     print_table(*without_empty_columns(headings, rows), whole=not with_ack_ids)
-
-
-def data_text(data: bytes) -> str:
-    """Data as text where it is text, else as Python would write the bytes."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return repr(data)
-    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

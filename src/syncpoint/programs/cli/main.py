@@ -29,6 +29,7 @@ COMMANDS = {
     "cluster": ("cluster", "cluster", "Run and manage a cluster on this machine."),
     "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
+    "tail": ("tail", "tail", "Print what is published to a topic, as it comes."),
     "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
     "rules": ("subscription_rules", "rules", "Filter and change a subscription's messages by SQL rules."),
     "receipt": ("receipt", "receipt", "Show which disks hold a message, after checking each copy."),

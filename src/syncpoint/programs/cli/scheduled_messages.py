@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.deliveries import data_text
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.streaming import data_text
 
 COLUMNS = [("MESSAGE_ID", "messageId"), ("ENQUEUE_TIME", "enqueueTime")]
 

@@ -189,7 +189,7 @@ def _explained(what: str, advice: str) -> Iterator[None]:
         raise Problem(f"cannot use {what}: {reason}", advice, exit_code=2) from error
 
 
-def _kept(name: str, option: str, **attributes: Any) -> tuple[str, Callable[[Callable[P, R]], Callable[P, R]]]:
+def kept(name: str, option: str, **attributes: Any) -> tuple[str, Callable[[Callable[P, R]], Callable[P, R]]]:
     """An option by its name, which is stored in the run's settings; what stands nearer to the command wins."""
 
     def store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -202,26 +202,26 @@ def _kept(name: str, option: str, **attributes: Any) -> tuple[str, Callable[[Cal
 
 _FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False), "metavar": "FILE"}
 COMMON = (
-    _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
-    _kept(
+    kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
+    kept(
         "endpoint_option",
         "--endpoint",
         metavar="HOST:PORT",
         help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
     ),
-    _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="The output format [table]."),
-    _kept("wide", "--wide", is_flag=True, default=None, help="Do not truncate tables to the terminal's width."),
-    _kept(
+    kept("format_option", "--format", type=click.Choice(["table", "json"]), help="The output format [table]."),
+    kept("wide", "--wide", is_flag=True, default=None, help="Do not truncate tables to the terminal's width."),
+    kept(
         "timeout_option",
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         help="Time to wait for an answer [60].",
     ),
-    _kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
-    _kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that require it."),
-    _kept("tls_key", "--tls-key", **_FILE, help="The private key of --tls-cert."),
-    _kept(
+    kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
+    kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that require it."),
+    kept("tls_key", "--tls-key", **_FILE, help="The private key of --tls-cert."),
+    kept(
         "credentials_option",
         "--credentials",
         **_FILE,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.base.model.durations import parse_duration
+from syncpoint.base.model.durations import is_duration, parse_duration
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -45,15 +45,18 @@ class DurationType(ParamType):
 
 
 class TimeType(ParamType):
-    """A moment: RFC 3339, a local date and time, or `-10m` (that long ago)."""
+    """A moment: RFC 3339, a local date and time, or `-10m` (that long ago); with `ago`, also without the sign."""
 
     name = "time"
+
+    def __init__(self, ago: bool = False) -> None:
+        self._ago = ago
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
         try:
-            return parse_time(value, datetime.now(UTC))
+            return parse_time(f"-{value}" if self._ago and is_duration(value) else value, datetime.now(UTC))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
