@@ -13,7 +13,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -35,6 +35,7 @@ SERVICES = {
     "EpochWriter": methods.EPOCH_WRITER,
 }
 PORT_DEFAULT = "8085"
+EACH_MAX = 64
 
 
 class ClientCalls(Protocol):
@@ -117,6 +118,24 @@ class Client:
         return path.response.FromString(
             self._runner.run(self._attempts(path, request.SerializeToString(), timeout_s or self._timeout_s))
         )
+
+    def call_each(self, method: str, requests: Sequence[Any]) -> list[Any]:
+        """Call as `call` with each of these, `EACH_MAX` at once; the response to each, or its `SyncpointError`."""
+        service, _, name = method.partition(".")
+        path, turns = SERVICES[service][name], asyncio.Semaphore(EACH_MAX)
+
+        async def one(request: Any) -> Any:
+            async with turns:
+                try:
+                    answer = await self._attempts(path, request.SerializeToString(), self._timeout_s)
+                except SyncpointError as error:
+                    return error
+                return path.response.FromString(answer)
+
+        async def every() -> list[Any]:
+            return await asyncio.gather(*map(one, requests))
+
+        return self._runner.run(every())
 
     def target(self) -> Target:
         """Return a target for `traffic`: separate connections to the same server, with the same credentials."""

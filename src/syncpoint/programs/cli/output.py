@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,9 @@ CUT_MIN = 12
 
 GAP = 3
 """Columns between two cells."""
+
+BAR_AFTER_S = 2.0
+"""Work that is done sooner shows no bar of its progress."""
 
 AGES = frozenset({"oldestUnackedAge", "uptime"})
 """Durations that tables show in people's units; those that a user sets stay as they are written."""
@@ -183,15 +187,34 @@ def _cut(cell: Any, width: int) -> Any:
 
 @contextmanager
 def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on standard error, given (done, of how many; None: nobody knows); nothing where that is no terminal."""
+    """A bar on standard error, given (done, of how many; None: nobody knows), from `BAR_AFTER_S` on; nothing where that
+    is no terminal.
+    """
+    begun, bar, task = time.monotonic(), None, None
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal bar, task
+        if bar is None:
+            if not sys.stderr.isatty() or time.monotonic() - begun < BAR_AFTER_S:
+                return
+            bar = _bar(what, of)
+            bar.start()
+            task = bar.add_task(what)
+        bar.update(task, completed=done, total=max(done, 1) if done == total else total)
+
+    try:
+        yield report
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(what: str, of: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(of), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=max(done, 1) if done == total else total)
+    return Progress(*columns, console=Console(stderr=True))
 
 
 def _is_terminal() -> bool:

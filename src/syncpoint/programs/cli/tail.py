@@ -8,7 +8,6 @@ Promise: nobody else's messages are touched, and nothing that is published after
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 import secrets
 from collections.abc import Callable, Iterator
@@ -155,7 +154,7 @@ def _last(client: Any, peek: Any, count: int, selects: Callable[[Any], bool]) ->
             newest = [one for one in _span(client, peek, source.source, begin, end) if selects(one)] + newest
             end, span = begin, min(8 * span, SPAN_MAX)
         found += newest
-    return heapq.nlargest(count, found, key=lambda one: one.publish_time.ToNanoseconds())[::-1]
+    return sorted(found, key=lambda one: one.publish_time.ToNanoseconds())[-count:]
 
 
 def _span(client: Any, peek: Any, source: int, begin: int, end: int) -> Iterator[Any]:

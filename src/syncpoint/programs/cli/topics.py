@@ -5,8 +5,6 @@ Place: the publisher's side of the command line; each command is one call of goo
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,8 @@ from syncpoint.programs.cli.resources import (
     require_change,
 )
 from syncpoint.programs.cli.settings import Settings, with_settings
-from syncpoint.programs.cli.values import DurationType, TimeType, change_labels, parse_list, parse_pairs, put_duration
+from syncpoint.programs.cli.topic_publishing import publish
+from syncpoint.programs.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
 
 COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
 
@@ -89,6 +88,7 @@ OWN = OwnOptions(
 )
 topics.add_command(peek_topic, "peek")
 topics.add_command(topic_publishers, "publishers")
+topics.add_command(publish)
 TOPIC.add_list(topics, COLUMNS)
 TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions and undelivered messages remain.")
 
@@ -276,66 +276,6 @@ def update(
             changed = client.call("Publisher.UpdateTopic", request)
     inform(f"Updated topic [{name}].")
     print_answer(settings.format, changed)
-
-
-@topics.command()
-@click.argument("topic", shell_complete=names("topics"))
-@click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
-@click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
-@click.option(
-    "--ordering-key", default="", metavar="KEY", help="Ordering key; messages with the same key are delivered in order."
-)
-@click.option("--ttl", type=DurationType(), help="The message's time to live; sets sys.TimeToLive.")
-@click.option(
-    "--at",
-    type=TimeType(),
-    help="Publish at this time, such as 2026-11-21T03:00:00Z; sets sys.ScheduledEnqueueTimeUtc.",
-)
-@click.option("--in", "after", type=DurationType(), help="Publish after this delay.")
-@with_settings
-def publish(
-    settings: Settings,
-    topic: str,
-    message: str | None,
-    attributes: tuple[str, ...],
-    ordering_key: str,
-    ttl: tuple[int, int] | None,
-    at: datetime | None,
-    after: tuple[int, int] | None,
-) -> None:
-    """Publish one message and print its id.
-
-    The id is printed once the message is stored. With the id you can cancel a scheduled message: see `syncpoint
-    scheduled`.
-
-    \b
-    Examples:
-      syncpoint topics publish orders --message '{"id": 1}' --attribute region=eu,kind=new
-      syncpoint topics publish orders --message - <order.json
-      syncpoint topics publish orders --message reminder --in 5m
-    """
-    from syncpoint.wire.protobuf.messages import pubsub
-
-    if message is None and not attributes:
-        raise click.UsageError("Give --message, --attribute, or both.")
-    data = sys.stdin.buffer.read() if message == "-" else (message or "").encode()
-    pairs = parse_pairs(attributes, "--attribute")
-    if ttl is not None:
-        minutes, seconds = divmod(ttl[0], 60)
-        pairs["sys.TimeToLive"] = (
-            f"{minutes // 1440}.{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.{ttl[1] // 100:07}"
-        )
-    if at is not None and after is not None:
-        raise click.UsageError("Give --at or --in, not both.")
-    if after is not None:
-        at = datetime.now(UTC) + timedelta(seconds=after[0], microseconds=after[1] // 1000)
-    if at is not None:
-        pairs["sys.ScheduledEnqueueTimeUtc"] = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
-    with settings.client() as client:
-        request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])
-        answer = client.call("Publisher.Publish", request)
-    print_answer(settings.format, answer, ["MESSAGE_ID"], [[text] for text in answer.message_ids])
 
 
 @topics.command("list-subscriptions")

@@ -123,3 +123,12 @@ def test_endpoints(text, host, port):
 def test_what_is_no_endpoint(text):
     with pytest.raises(InvalidArgument, match="HOST:PORT"):
         parse_endpoint(text)
+
+
+def test_each_request_has_its_own_answer(endpoint):
+    with Client(endpoint, patience_s=0.0) as client:
+        lists = [pubsub.ListTopicsRequest(page_token=str(begin)) for begin in range(5)]
+        answers = client.call_each("Publisher.ListTopics", lists)
+        assert [[topic.name for topic in one.topics] for one in answers] == [TOPICS[n : n + 2] for n in range(5)]
+        (refused,) = client.call_each("Publisher.GetTopic", [pubsub.GetTopicRequest(topic="t")])
+        assert isinstance(refused, NotFound)

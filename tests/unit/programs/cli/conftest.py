@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +38,15 @@ class CannedServer:
         if isinstance(answer, SyncpointError):
             raise answer
         return answer
+
+    def call_each(self, method: str, requests: Sequence[Any]) -> list[Any]:
+        def one(request: Any) -> Any:
+            try:
+                return self.call(method, request)
+            except SyncpointError as error:
+                return error
+
+        return [one(request) for request in requests]
 
     def pages(self, method: str, request: Any, field: str) -> Iterator[Any]:
         yield from getattr(self.call(method, request), field)
