@@ -20,7 +20,7 @@ from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
-KNOWN = (*FULL, "unused", "counting", "features", "fairness", "restarts", "ranges", "cluster", "spark")
+KNOWN = (*FULL, "unused", "counting", "features", "fairness", "neighbor", "restarts", "ranges", "cluster", "spark")
 """Beyond `FULL`, run only when they are named: another source tree, an hour, many processes, Java."""
 
 

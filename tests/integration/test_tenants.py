@@ -146,7 +146,7 @@ def test_the_command_line_changes_lists_and_deletes(house: House) -> None:
         ["projects/e2", "projects/e3"], ["user:eve@example.com", "group:g@example.com"],
     )  # fmt: skip
     assert [one["name"] for one in done("list")] == ["acme", "other", "small"]
-    assert done("effective", "e2")["tenant"] == "small"
+    assert done("effective", "--project", "e2")["tenant"] == "small"
     assert house.cli("ann", "tenants", "describe", "small").exit_code == 1
     refused = house.cli("root", "tenants", "update", "small", "--add-project", "a")
     assert (refused.exit_code, "belongs to tenant acme" in refused.stderr) == (1, True)
@@ -154,6 +154,39 @@ def test_the_command_line_changes_lists_and_deletes(house: House) -> None:
     done("update", "small", "--remove-project", "e2,e3")
     done("delete", "small")
     assert house.cli("root", "tenants", "describe", "small").exit_code == 3
+
+
+def test_a_quota_is_shared_by_the_projects_of_a_tenant_and_divided_by_its_owner(house: House) -> None:
+    """Nobody raises his own, and another tenant's projects have what they had."""
+
+    def divided(who: str, project: str, *bounds: str, tenant: str = "acme") -> Any:
+        return house.cli(who, "tenants", "set-quota", tenant, "--project", project, "--quota", ",".join(bounds))
+
+    assert house.cli("root", "tenants", "update", "acme", "--quota", "topics=3,requests_per_s=500").exit_code == 0
+    assert json.loads(divided("ann", "a2", "topics=1").stdout)["projectQuotas"] == {"projects/a2": {"topics": "1"}}
+    for project, words in (("a", "must not be more than 3"), ("b", "not a project of tenant acme")):
+        refused = divided("ann", project, "topics=4")
+        assert (refused.exit_code in (1, 3), words in refused.stderr) == (True, True), refused.stderr
+    for who, tenant, project in (("ann", "other", "b"), ("bob", "acme", "a"), ("bob", "acme", "a2")):
+        assert "PERMISSION_DENIED" in divided(who, project, "topics=1", tenant=tenant).stderr
+        body, path = {"topics": "2"}, f"/admin/v1/tenants/{tenant}/projects/{project}:quota"
+        assert house.rest(path, who, "PATCH", body)[0] == 403
+    wider = {"quota": {"topics": "9"}}
+    assert house.rest("/admin/v1/tenants/acme?updateMask=quota", "ann", "PATCH", wider)[0] == 403
+    shown = house.cli("ann", "tenants", "effective", "--project", "a2", "--tenant", "acme")
+    found = {one["name"]: (one.get("value"), one["source"]) for one in json.loads(shown.stdout)["settings"]}
+    assert (found["topics"], found["requests_per_s"], found["cpu"]) == (
+        ("1", "project"), ("500", "tenant"), ("2", "installation"),
+    )  # fmt: skip
+
+    def create(project: str, number: int, who: str = "ann") -> tuple[int, Any]:
+        return house.rest(f"/v1/projects/{project}/topics/t-{number}", who, "PUT", {})
+
+    assert [create("a2", number)[0] for number in range(2)] == [200, 429]
+    answers = [create("a", number) for number in range(3)]
+    assert [status for status, _ in answers] == [200, 200, 429]
+    assert "consumer 'tenants/acme'" in answers[-1][1]["error"]["message"]
+    assert [create("b", number, "bob")[0] for number in range(4)] == [200] * 4
 
 
 def test_tenants_and_who_changed_them_survive_a_restart(house: House) -> None:

@@ -40,9 +40,9 @@ PAUSE_S: Final = 0.005
 class Tenants:
     """A server, on which ann owns project a and bob project b."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, durability: str | None = "memory") -> None:
         self._issuer = TokenIssuer(folder)
-        self.server = ServerProcess(folder / "data", durability="memory", args=["--auth", str(self._issuer.auth)])
+        self.server = ServerProcess(folder / "data", durability=durability, args=["--auth", str(self._issuer.auth)])
         self._port = 0
         self._channel: grpc.Channel | None = None
         self._made = 0

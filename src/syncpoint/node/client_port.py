@@ -144,7 +144,10 @@ class ClientPort:
         if settings.auth is not None:
             environment = process.environment
             self.access = Access(settings.auth, control.catalog, environment.clock, process.name)
-            environment.apart.account = self.access.gate.cpu
+            cpu = self.access.gate.cpu
+            environment.apart.account = cpu
+            environment.apart.share(cpu.share_of)
+            self.transformer.share(cpu.share_of)
 
     def connect(self, backend: Backend) -> None:
         """Make what needs the backend, and the tables of methods; nobody can call yet."""
@@ -218,7 +221,9 @@ class ClientPort:
             ).methods(),
             **SchemaService(control, apart=apart).methods(),
             **IamService(control, policies, gate, apart).methods(),
-            **TenantAdmin(control, policies, backend.regions).methods(),
+            **TenantAdmin(
+                control, policies, backend.regions, None if gate is None else gate.installation_quota
+            ).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
             **backend.admin.methods(),

@@ -81,7 +81,7 @@ class SubscribeRole(Role):
     def heed(self, access: Access | AccessFile) -> None:
         """Deliver by the file of --auth."""
         self.forwarder.letter_refusal = access.service.letter_refusal
-        self.forwarder.quota.bytes_of = access.outstanding_of
+        self.forwarder.quota.bounds_of = access.outstanding_bounds
 
     def methods(self) -> Methods:
         return {

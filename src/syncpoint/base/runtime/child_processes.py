@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol, TypeVar
 
 from syncpoint.base.model.errors import ResourceExhausted, Unavailable
-from syncpoint.base.runtime.project_turns import ProjectTurns
+from syncpoint.base.runtime.project_turns import ProjectTurns, ShareOf
 
 PROCESSES: Final = 3  # of which one project has two at most
 THREADS: Final = 3  # and so of these
@@ -121,6 +121,10 @@ class ChildProcesses:
     @property
     def busy(self) -> bool:
         return self._spent_s >= TURN_S
+
+    def share(self, share_of: ShareOf) -> None:
+        """Let projects have their turns together with those they share them with."""
+        self._turns.share_of = self._thread_turns.share_of = share_of
 
     @contextlib.contextmanager
     def here(self, project: str) -> Iterator[None]:

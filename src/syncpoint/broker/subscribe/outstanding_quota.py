@@ -1,4 +1,5 @@
-"""How many bytes of a project's messages may be outstanding at this forwarder, over all its subscriptions.
+"""How many bytes of the messages of a project, or of a tenant, may be outstanding at this forwarder, over all their
+subscriptions.
 
 Place: asked by consumers before they take more, and by `api` before a pull begins.
 Promise: with a quota, what is delivered and not acknowledged exceeds it by one message for each consumer at most, who
@@ -8,7 +9,7 @@ back. Without a quota nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from syncpoint.catalog.metadata.records import Subscription
@@ -20,24 +21,24 @@ UNBOUNDED: Final = 1 << 62
 
 
 class OutstandingQuota:
-    """`bytes_of`: what a project (projects/P) may have outstanding; 0: as much as it likes."""
+    """`bounds_of`: for projects/P, how many bytes which projects together may have outstanding; none: as many as they
+    like."""
 
     def __init__(self, deliveries: Mapping[int, Delivery]) -> None:
         self._deliveries = deliveries
-        self.bytes_of: Callable[[str], int] | None = None
+        self.bounds_of: Callable[[str], Sequence[tuple[Collection[str], int]]] | None = None
 
     def room(self, record: Subscription) -> int:
         """How many bytes more may be outstanding."""
-        project = project_of(record)
-        most = 0 if self.bytes_of is None else self.bytes_of(project)
-        if not most:
-            return UNBOUNDED
-        known = self._deliveries.values()
-        return most - sum(one.table.total()[1] for one in known if project_of(one.record) == project)
+        bounds = () if self.bounds_of is None else self.bounds_of(project_of(record))
+        return min((most - self._outstanding(projects) for projects, most in bounds), default=UNBOUNDED)
 
     def binds(self, record: Subscription) -> bool:
         """Whether the project of a subscription has a quota."""
-        return self.bytes_of is not None and bool(self.bytes_of(project_of(record)))
+        return self.bounds_of is not None and bool(self.bounds_of(project_of(record)))
+
+    def _outstanding(self, projects: Collection[str]) -> int:
+        return sum(one.table.total()[1] for one in self._deliveries.values() if project_of(one.record) in projects)
 
 
 def project_of(record: Subscription) -> str:

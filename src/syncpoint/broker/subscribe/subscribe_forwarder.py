@@ -214,7 +214,7 @@ class SubscribeForwarder:
         return consumer
 
     def _beside(self, delivery: Delivery, own: Callable[[], int] | None) -> Callable[[], int] | None:
-        if self.quota.bytes_of is None:
+        if self.quota.bounds_of is None:
             return own
         if own is None:
             return lambda: self.quota.room(delivery.record)

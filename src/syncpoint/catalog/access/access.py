@@ -6,7 +6,9 @@ without a listener for clients.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from syncpoint.base.model.errors import InvalidArgument
@@ -18,10 +20,12 @@ from syncpoint.catalog.access.accounts import Accounts
 from syncpoint.catalog.access.audit import AuditLog
 from syncpoint.catalog.access.audit_reading import AuditReading
 from syncpoint.catalog.access.gate import Gate
+from syncpoint.catalog.access.inherited_quotas import InheritedQuotas
 from syncpoint.catalog.access.policy import Policies
 from syncpoint.catalog.access.quotas import CpuQuota
 from syncpoint.catalog.access.services import ServiceIdentity
 from syncpoint.catalog.access.settings import AuthSettings, load
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.access.tokens import Authenticator
 from syncpoint.catalog.access.upkeep import LOOK_S, AccessUpkeep
 from syncpoint.catalog.metadata.catalog import Catalog
@@ -36,14 +40,13 @@ class AccessFile:
     def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
         self._path, self._settings = path, load(path)
         self._seen = marks_of((path, *self._settings.files))
-        self.cpu = CpuQuota(lambda project: self._settings.quota_of(project), clock.monotonic)
+        inherited = InheritedQuotas(lambda: self._settings, TenantBook(catalog))
+        self.outstanding_bounds = inherited.outstanding_bounds
+        self.cpu = CpuQuota(inherited.payers_of, clock.monotonic)
         self._following = Periodic(self._follow, lambda: LOOK_S)
         accounts = Accounts(catalog, lambda: self._settings.names)
         policies = Policies(catalog, accounts)
         self.service = ServiceIdentity(lambda: self._settings, policies, accounts, catalog, clock, self.cpu)
-
-    def outstanding_of(self, project: str) -> int:
-        return self._settings.quota_of(project).outstanding_bytes
 
     def start(self) -> None:
         """Follow the file."""
@@ -85,6 +88,10 @@ def audit_log(settings: AuthSettings, clock: Clock, name: str) -> AuditLog | Non
         )
 
 
+def _later(seconds: float, function: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, function)
+
+
 class Access:
     """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` for a file that cannot
     be used."""
@@ -101,7 +108,8 @@ class Access:
         except InvalidArgument as error:
             raise InvalidArgument(str(path), error.message) from None
         self.accounts = authenticator.accounts
-        self.gate = Gate(authenticator, Policies(catalog, self.accounts), catalog, clock, self._audit)
+        self.gate = Gate(authenticator, Policies(catalog, self.accounts), catalog, clock, self._audit, _later)
+        self.outstanding_bounds = self.gate.inherited.outstanding_bounds
         self.service = ServiceIdentity(
             lambda: authenticator.settings, self.gate.policies, self.accounts, catalog, clock, self.gate.cpu
         )
@@ -114,10 +122,6 @@ class Access:
     def may_use_model(self, project: str, endpoint: str) -> bool:
         """Whether messages of a project may be given to a model, by the file in force."""
         return self.gate.authenticator.settings.may_use_model(project, endpoint)
-
-    def outstanding_of(self, project: str) -> int:
-        """How many bytes of messages may be outstanding of a project; 0: as many as it likes."""
-        return self.gate.authenticator.settings.quota_of(project).outstanding_bytes
 
     async def start(self) -> None:
         """Before the listener opens."""

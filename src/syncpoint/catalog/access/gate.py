@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,11 +20,14 @@ from syncpoint.base.kernel.publish import topic_of
 from syncpoint.base.model.errors import InvalidArgument, PermissionDenied, SyncpointError, Unauthenticated, Unavailable
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.catalog.access.authors import called_by
+from syncpoint.catalog.access.inherited_quotas import InheritedQuotas
 from syncpoint.catalog.access.permission_needs import Need, Rule, resource
 from syncpoint.catalog.access.policy import Policies
-from syncpoint.catalog.access.quotas import CpuQuota, Quota, Quotas, project_in
+from syncpoint.catalog.access.quotas import CpuQuota, OverRate, Quota, Quotas, project_in
 from syncpoint.catalog.access.roles import INTERNAL
 from syncpoint.catalog.access.rules import rule_of
+from syncpoint.catalog.access.tenant_book import PREFIX as TENANTS
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.wire.protobuf import methods
@@ -34,6 +37,8 @@ from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming
 
 STANDS_S: Final = 20.0
 PASSING_S: Final = 1.0  # of a decision that hung on a condition
+HELD_S: Final = 1.0  # for which a call beyond a rate waits for its refusal at most
+HELD_MAX: Final = 10_000
 SESSIONS_MAX: Final = 10_000
 DECISIONS_MAX: Final = 10_000
 MISSING: Final = (
@@ -89,15 +94,19 @@ class Gate:
         catalog: Catalog,
         clock: Clock,
         audit: Audit | None = None,
+        later: Callable[[float, Callable[[], None]], object] | None = None,
     ) -> None:
+        """`later`: calls a function after some seconds; None: refusals are answered at once."""
         self.authenticator, self.policies, self.catalog, self.clock = authenticator, policies, catalog, clock
-        self.audit = audit
+        self.audit, self._later, self._held = audit, later, 0
         self.quotas: Quotas | None = None
-        self.cpu = CpuQuota(lambda project: self.authenticator.settings.quota_of(project), clock.monotonic)
+        self.inherited = InheritedQuotas(lambda: self.authenticator.settings, TenantBook(catalog))
+        self.cpu = CpuQuota(self.inherited.payers_of, clock.monotonic)
         self.unauthenticated = self.denied = 0  # calls and streams that were refused
         self.invalid = 0  # tokens and certificates that were not believed
         self._over_quota = 0  # of quotas that are no longer in force
         self.take_quotas()
+        catalog.follow_settings(TENANTS, self._tenant_changed)
         self._logged_at, self._unlogged = float("-inf"), 0
         self._sessions: dict[bytes, CallerSession] = {}
         self._certificates: dict[object, CallerSession] = {}
@@ -105,11 +114,19 @@ class Gate:
 
     def take_quotas(self) -> None:
         """Go by the quotas of the settings in force; what was counted is forgotten."""
-        settings = self.authenticator.settings
         self._over_quota = self.over_quota
         self.quotas = None
-        if settings.quotas or settings.quota != Quota():
-            self.quotas = Quotas(settings.quota_of, self.catalog, self.clock.monotonic)
+        if self.inherited.any:
+            self.quotas = Quotas(self.inherited.payers_of, self.catalog, self.clock.monotonic)
+
+    def installation_quota(self, project: str) -> Quota:
+        """What the file of `--auth` has for projects/P."""
+        return self.authenticator.settings.quota_of(project)
+
+    def _tenant_changed(self, key: str, value: bytes | None) -> None:
+        """Count once there is something to count, and not after there is nothing any more."""
+        if self.inherited.any is (self.quotas is None):
+            self.take_quotas()
 
     @property
     def over_quota(self) -> int:
@@ -217,21 +234,39 @@ class Gate:
         def run_hot(call: Call, request: bytes) -> None:
             # All the time: the same token, the same name, and nothing has changed.
             session = sessions.get(call.metadata.get(_HEADER, b""))
+            known = False
             if (
                 session is not None
                 and session.revision == catalog.revision
                 and session.generation == authenticator.generation
             ):
                 now = monotonic()
-                if session.until > now and session.allowed.get((permission, name := _name(request)), 0.0) > now:
-                    if self.quotas is not None:
-                        self.quotas.take(project_in(name.decode()), len(request), call.connection)
-                    handler(call, request)
-                    return
-            self._judge(call, path, rule, request)
+                known = session.until > now and session.allowed.get((permission, _name(request)), 0.0) > now
+            try:
+                if not known:
+                    self._judge(call, path, rule, request)
+                elif self.quotas is not None:
+                    self.quotas.take(project_in(_name(request).decode()), len(request), call.connection)
+            except OverRate as refusal:
+                self._hold(call, refusal)
+                return
             handler(call, request)
 
         return run_hot
+
+    def _hold(self, call: Call, refusal: OverRate) -> None:
+        """Refuse a call when its caller may try again: a caller that does not wait is made to, so that refusals cost
+        other callers little."""
+        if self._later is None or self._held >= HELD_MAX:
+            raise refusal
+        held_s = min(refusal.after_s, HELD_S)
+        self._held += 1
+
+        def refuse() -> None:
+            self._held -= 1
+            call.fail(refusal.once_held(held_s))
+
+        self._later(held_s, refuse)
 
     def _stream(self, path: str, rule: Rule, handler: Callable[[StreamingCall], None], stream: StreamingCall) -> None:
         session = self._session(stream)
@@ -290,7 +325,7 @@ class Gate:
                 project, needs[0].permission, lambda: str(parsed(_method(path).request, request).name)
             )
             if watched is not None and not watched.project:
-                self.quotas.check_streams(project, partial(self._open_in, project))
+                self.quotas.check_streams(project, self._open_in)
                 watched.project = project
         if rule.hot is not None:
             self._remember(session, rule.hot[0], _name(request))
@@ -305,9 +340,9 @@ class Gate:
             if not self._allows(session, need.permission, need.resource):
                 self._refuse(session.identity, call, path, need)
 
-    def _open_in(self, project: str) -> int:
+    def _open_in(self, projects: Collection[str]) -> int:
         self._streams = {one for one in self._streams if not one.stream.over}
-        return sum(one.project == project for one in self._streams)
+        return sum(one.project in projects for one in self._streams)
 
     def _needs(self, path: str, rule: Rule, request: bytes) -> list[Need]:
         if rule.hot is not None:

@@ -52,7 +52,7 @@ _SERVER_EDIT = (
     | _named("syncpoint.server", "update")
     | _named("syncpoint.limits", "update")
     | _named("syncpoint.routing", "update drain")
-    | _named("syncpoint.tenants", "create delete update")
+    | _named("syncpoint.tenants", "create delete update setQuotas")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")
@@ -66,7 +66,7 @@ _ACCOUNTS = (
 
 _AUDIT = _named("syncpoint.audit", "read")
 
-TENANT_OWNER: Final = _named("syncpoint.tenants", "get")
+TENANT_OWNER: Final = _named("syncpoint.tenants", "get setQuotas")
 """What the owners of a tenant may do with it."""
 
 INTERNAL: Final = "syncpoint.internal.call"

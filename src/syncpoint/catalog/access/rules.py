@@ -223,6 +223,7 @@ RULES: Final[dict[str, Rule]] = {
             "ListTenants": all_of(of_server("syncpoint.tenants.list")),
             "UpdateTenant": all_of(of_server("syncpoint.tenants.update")),
             "DeleteTenant": all_of(of_server("syncpoint.tenants.delete")),
+            "UpdateProjectQuota": all_of(tenant("syncpoint.tenants.setQuotas", "tenant")),
             "GetEffectivePolicy": all_of(tenant("syncpoint.tenants.get", "tenant", optional=True)),
         },
     ),

@@ -19,7 +19,7 @@ from syncpoint.base.model.settings_section import SettingsSection, load_settings
 from syncpoint.catalog.access.accounts import OWN_DOMAIN, AccountNames, parse_email
 from syncpoint.catalog.access.audit import FILE_BYTES_MAX, KEPT_BYTES_MAX, KEPT_DAYS
 from syncpoint.catalog.access.policy import is_member, normal
-from syncpoint.catalog.access.quotas import Quota
+from syncpoint.catalog.access.quotas import QUOTA_BOUND, Quota
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
@@ -242,7 +242,7 @@ class _AccessSection(SettingsSection):
         value = self.value(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < QUOTA_BOUND:
             raise self.refused(key, "a number is needed, 0 or more")
         return float(value)
 

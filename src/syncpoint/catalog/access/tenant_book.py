@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.base.model.names import project_of
+from syncpoint.catalog.access.quotas import UNBOUNDED, Quota
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Setting, Topic
 from syncpoint.wire.protobuf.messages import pubsub
@@ -33,13 +34,19 @@ _SHOWN = 5  # of topics that are in the way
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant. `owners`: members as policies store them; `version`: how often it was changed."""
+    """A tenant. `owners`: members as policies store them; `quota`: of all its projects together; `project_quotas`: of
+    single ones, set by its owners; `weight`: its share of turns against that of others; `version`: how often it was
+    changed.
+    """
 
     name: str
     display_name: str = ""
     owners: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+    quota: Quota = UNBOUNDED
+    project_quotas: Mapping[str, Quota] = field(default_factory=dict)
+    weight: int = 1
     created_ns: int = 0
     updated_ns: int = 0
     version: int = 0
@@ -51,11 +58,18 @@ class Tenant:
             "owners": self.owners,
             "projects": self.projects,
             "regions": self.regions,
+            "quota": _stored(self.quota),
+            "project_quotas": {project: _stored(quota) for project, quota in self.project_quotas.items()},
+            "weight": self.weight,
             "created_ns": self.created_ns,
             "updated_ns": self.updated_ns,
             "version": self.version,
         }
         return Setting(PREFIX + self.name, json.dumps(value, separators=(",", ":")).encode())
+
+    def quota_of(self, project: str) -> Quota:
+        """What its owners have set for one of its projects."""
+        return self.project_quotas.get(project, UNBOUNDED)
 
     @property
     def etag(self) -> str:
@@ -72,10 +86,21 @@ def read_tenant(key: str, value: bytes) -> Tenant:
         tuple(found["owners"]),
         tuple(found["projects"]),
         tuple(found["regions"]),
+        _quota(found.get("quota", {})),
+        {project: _quota(quota) for project, quota in found.get("project_quotas", {}).items()},
+        int(found.get("weight", 1)),
         int(found["created_ns"]),
         int(found["updated_ns"]),
         int(found["version"]),
     )
+
+
+def _stored(quota: Quota) -> dict[str, float]:
+    return {kind: bound for kind, bound in quota._asdict().items() if bound}
+
+
+def _quota(found: Mapping[str, float]) -> Quota:
+    return Quota._make(found.get(kind, 0) for kind in Quota._fields)
 
 
 def parse_tenant(name: str) -> str:
@@ -95,6 +120,8 @@ class TenantBook:
     def __init__(self, catalog: Catalog) -> None:
         self._by_name: dict[str, Tenant] = {}
         self._by_project: dict[str, Tenant] = {}
+        self.changes = 0
+        """How many there have been; what was found before may be otherwise after one."""
         catalog.follow_settings(PREFIX, self._notice)
 
     def __len__(self) -> int:
@@ -107,6 +134,11 @@ class TenantBook:
     def of(self, project: str) -> Tenant | None:
         """The tenant that projects/P belongs to."""
         return self._by_project.get(project)
+
+    @property
+    def any_quota(self) -> bool:
+        """Whether any tenant has a quota, or one of its projects."""
+        return any(any(one.quota) or one.project_quotas for one in self._by_name.values())
 
     def after(self, name: str | None) -> Iterator[Tenant]:
         """Tenants in order of name, those after `name`."""
@@ -128,6 +160,7 @@ class TenantBook:
         return record if record.regions == regions else replace(record, regions=regions)
 
     def _notice(self, key: str, value: bytes | None) -> None:
+        self.changes += 1
         known = self._by_name.pop(key.removeprefix(PREFIX), None)
         for project in () if known is None else known.projects:
             if self._by_project.get(project) is known:  # two may change places within one commit

@@ -75,7 +75,7 @@ class Models:
         """Why the transforms of a topic or subscription may not ask as the service account that they name."""
         self.is_own: Callable[[str], bool] = lambda url: False
         """Whether an address is one of this deployment itself, where nothing may be sent."""
-        self._turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
+        self.turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
 
     def knows(self, endpoint: str) -> bool:
         return endpoint in self._urls
@@ -104,7 +104,7 @@ class Models:
         if not isinstance(fields, dict):
             raise TransformError("the data is not a JSON object")
         request = {**MessageToDict(kind.unstructured_inference.parameters), **fields}
-        async with self._turns[kind.endpoint].turn(project):
+        async with self.turns[kind.endpoint].turn(project):
             try:
                 status, body = await self.client(
                     url, json.dumps(request).encode(), self._bearer(kind, url), ANSWER_S, ANSWER_BYTES_MAX

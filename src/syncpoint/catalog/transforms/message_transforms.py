@@ -18,6 +18,7 @@ from httpcore import AsyncNetworkBackend
 from syncpoint.base.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
 from syncpoint.base.model.names import project_of
 from syncpoint.base.model.reserved import COUNTS, keep
+from syncpoint.base.runtime.project_turns import ShareOf
 from syncpoint.catalog.metadata.records import Subscription, Topic
 from syncpoint.catalog.transforms.compression import compressed
 from syncpoint.catalog.transforms.errors import NotTried, SandboxUnavailable, TransformError
@@ -45,6 +46,12 @@ class Transformer:
     def of(cls, models: Mapping[str, str], connect: AsyncNetworkBackend | None = None) -> Transformer:
         """`models`: for each endpoint name its URL, as the operator configured it. `connect`: see `ModelClient`."""
         return cls(Sandbox(), Models(models, ModelClient(connect)))
+
+    def share(self, share_of: ShareOf) -> None:
+        """Let projects have their turns together with those they share them with."""
+        self.sandbox.turns.share_of = share_of
+        for turns in self.models.turns.values():
+            turns.share_of = share_of
 
     async def close(self) -> None:
         """End its processes and connections."""

@@ -50,7 +50,7 @@ class Sandbox:
 
     def __init__(self, processes: int = PROCESSES) -> None:
         self._runners = [_Runner() for _ in range(processes)]
-        self._turns = ProjectTurns(processes)
+        self.turns = ProjectTurns(processes)
 
     async def check(self, project: str, function: Function) -> None:
         """Raises `TransformError` when the code does not compile or does not define the function."""
@@ -60,7 +60,7 @@ class Sandbox:
         """A result for each message, which is JSON text: [message, metadata]. `project`: whose turn it is. Raises
         `TransformError` when the code cannot be loaded, and `SandboxUnavailable`.
         """
-        async with self._turns.turn(project) as place:
+        async with self.turns.turn(project) as place:
             return await self._runners[place].run(project, function, messages)
 
     async def close(self) -> None:

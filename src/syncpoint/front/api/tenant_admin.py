@@ -19,7 +19,9 @@ from syncpoint.base.model.errors import (
     ResourceExhausted,
 )
 from syncpoint.base.model.names import parse_project, parse_topic, project_of
+from syncpoint.catalog.access.inherited_quotas import INSTALLATION, sources
 from syncpoint.catalog.access.policy import Policies, is_deleted, is_member, normal
+from syncpoint.catalog.access.quotas import QUOTA_BOUND, UNBOUNDED, Quota
 from syncpoint.catalog.access.tenant_book import (
     OWNERS_MAX,
     REGIONS_MAX,
@@ -38,19 +40,27 @@ from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api import masks, pages
 from syncpoint.front.api.catalog_retries import ATTEMPTS_MAX
 from syncpoint.front.api.options_admin import admin_table
-from syncpoint.front.api.validate import refused
+from syncpoint.front.api.validate import in_bounds, refused
 from syncpoint.wire.protobuf.messages import admin, well_known
 from syncpoint.wire.transport.calls import Methods
 
 DISPLAY_NAME_MAX = 100  # characters
-_MUTABLE = ("display_name", "owners", "projects", "allowed_regions")
+WEIGHT_MAX = 100
+_MUTABLE = ("display_name", "owners", "projects", "allowed_regions", "quota", "weight")
 
 
 class TenantAdmin:
     """The methods on messages; `methods()` serves them on bytes. `regions`: of which something may store messages."""
 
-    def __init__(self, control: ControlPlane, policies: Policies, regions: Callable[[], Collection[str]]) -> None:
-        self._control, self._policies, self._regions = control, policies, regions
+    def __init__(
+        self,
+        control: ControlPlane,
+        policies: Policies,
+        regions: Callable[[], Collection[str]],
+        quota_of: Callable[[str], Quota] | None = None,
+    ) -> None:
+        """`quota_of`: of the installation, for projects/P; None: nothing is counted."""
+        self._control, self._policies, self._regions, self._quota_of = control, policies, regions, quota_of
         self._tenants = TenantBook(control.catalog)
 
     async def create(self, request: admin.CreateTenantRequest) -> admin.Tenant:
@@ -94,15 +104,34 @@ class TenantAdmin:
         await self._control.commit([CatalogChange.delete(known.setting())])
         return well_known.Empty()
 
+    async def update_project_quota(self, request: admin.UpdateProjectQuotaRequest) -> admin.Tenant:
+        """UpdateProjectQuota."""
+        known, project = self._found(request.tenant), parse_project(request.project)
+        if project not in known.projects:
+            raise NotFound(project, _foreign(project, known.name))
+        quota = _quota(request.quota)
+        for kind, bound, most in zip(Quota._fields, quota, known.quota, strict=True):
+            if most and bound > most:
+                raise refused(
+                    f"quota.{kind}", f"quota.{kind} must not be more than {most:.15g}, that of tenant {known.name}"
+                )
+        quotas = {**known.project_quotas, project: quota}
+        if quota == UNBOUNDED:
+            del quotas[project]
+        tenant = replace(known, project_quotas=quotas)
+        if tenant != known:
+            _check_etag(known, request.etag)
+        return await self._put(tenant, known)
+
     async def effective(self, request: admin.GetEffectivePolicyRequest) -> admin.EffectivePolicy:
         """GetEffectivePolicy."""
         is_topic = request.resource.count("/") > 1
         project = project_of(parse_topic(request.resource)) if is_topic else parse_project(request.resource)
         tenant = self._tenants.of(project)
         if request.tenant and (tenant is None or tenant.name != request.tenant):
-            raise NotFound(request.resource, f"{project} is not a project of tenant {request.tenant}.")
+            raise NotFound(request.resource, _foreign(project, request.tenant))
         regions: tuple[str, ...] = ()
-        source = "installation"
+        source = INSTALLATION
         if tenant is not None and tenant.regions:
             regions, source = tenant.regions, "tenant"
         if is_topic:
@@ -111,10 +140,15 @@ class TenantAdmin:
                 raise NotFound(request.resource)
             if own := own_regions(record):
                 regions, source = own, "topic"
+        settings = [admin.EffectiveSetting(name="allowed_regions", value=", ".join(regions), source=source)]
+        if self._quota_of is not None:
+            for kind, bound in sources(self._quota_of(project), tenant, project).items():
+                value = f"{bound.value:.15g}" if bound.value else ""
+                settings.append(admin.EffectiveSetting(name=kind, value=value, source=bound.source))
+            weight, source = (1, INSTALLATION) if tenant is None else (tenant.weight, "tenant")
+            settings.append(admin.EffectiveSetting(name="weight", value=str(weight), source=source))
         return admin.EffectivePolicy(
-            resource=request.resource,
-            tenant="" if tenant is None else tenant.name,
-            settings=[admin.EffectiveSetting(name="allowed_regions", value=", ".join(regions), source=source)],
+            resource=request.resource, tenant="" if tenant is None else tenant.name, settings=settings
         )
 
     def methods(self) -> Methods:
@@ -127,6 +161,7 @@ class TenantAdmin:
                 "ListTenants": self.list,
                 "UpdateTenant": self.update,
                 "DeleteTenant": self.delete,
+                "UpdateProjectQuota": self.update_project_quota,
                 "GetEffectivePolicy": self.effective,
             },
         )
@@ -143,9 +178,18 @@ class TenantAdmin:
         if "owners" in paths:
             tenant = replace(tenant, owners=self._owners(wanted.owners))
         if "projects" in paths:
-            tenant = replace(tenant, projects=self._projects(known.name, wanted.projects))
+            projects = self._projects(known.name, wanted.projects)
+            quotas = {project: quota for project, quota in known.project_quotas.items() if project in projects}
+            tenant = replace(tenant, projects=projects, project_quotas=quotas)
         if "allowed_regions" in paths:
             tenant = replace(tenant, regions=self._allowed(known, wanted.allowed_regions))
+        if kinds := [path for path in paths if path.partition(".")[0] == "quota"]:
+            merged = admin.Tenant(quota=_quota_message(known.quota))
+            masks.merge(merged, wanted, kinds)
+            tenant = replace(tenant, quota=_quota(merged.quota))
+        if "weight" in paths:
+            in_bounds("weight", wanted.weight, 0, WEIGHT_MAX)
+            tenant = replace(tenant, weight=wanted.weight or 1)
         if tenant.projects != known.projects or tenant.regions != known.regions:
             check_topics(self._control.catalog, tenant.projects, tenant.regions)
         return tenant
@@ -213,11 +257,31 @@ class TenantAdmin:
             owners=map(self._policies.shown, tenant.owners),
             projects=tenant.projects,
             allowed_regions=tenant.regions,
+            quota=None if tenant.quota == UNBOUNDED else _quota_message(tenant.quota),
+            project_quotas={project: _quota_message(quota) for project, quota in tenant.project_quotas.items()},
+            weight=tenant.weight,
             etag=tenant.etag,
         )
         made.create_time.FromNanoseconds(tenant.created_ns)
         made.update_time.FromNanoseconds(tenant.updated_ns)
         return made
+
+
+def _quota(wanted: admin.TenantQuota) -> Quota:
+    """Raises `InvalidArgument`."""
+    made = Quota._make(getattr(wanted, kind) for kind in Quota._fields)
+    for kind, bound in made._asdict().items():
+        if not 0 <= bound < QUOTA_BOUND:
+            raise refused(f"quota.{kind}", f"quota.{kind} must be 0, which is no bound, or more, and less than 1e15")
+    return made
+
+
+def _quota_message(quota: Quota) -> admin.TenantQuota:
+    return admin.TenantQuota(**quota._asdict())
+
+
+def _foreign(project: str, tenant: str) -> str:
+    return f"{project} is not a project of tenant {tenant}."
 
 
 def _distinct(field: str, values: Iterable[str], most: int) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ class GatheredChains(Upstream):
             role.heed(access)
             if context.environment.apart.account is None:
                 context.environment.apart.account = access.cpu
+                context.environment.apart.share(access.cpu.share_of)
         role.streams.named = lambda stream: stream.metadata.get(STREAM_NAME, b"").decode("utf-8", "replace")
         self._uses = UsageReporter(context.store, context.clock, lambda: self._used(role.forwarder))
         self._uses.start()

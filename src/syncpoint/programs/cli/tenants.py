@@ -15,9 +15,11 @@ import click
 
 from syncpoint.programs.cli.output import inform, print_answer, print_message, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
-from syncpoint.programs.cli.values import parse_list
+from syncpoint.programs.cli.values import parse_list, parse_pairs
 
 TRIES = 10
+_INTEGERS = ("outstanding_bytes", "connections", "streams", "topics", "subscriptions")
+_KINDS = f"Kinds: requests_per_s, bytes_per_s, cpu, {', '.join(_INTEGERS)}."
 
 
 @click.group()
@@ -31,6 +33,8 @@ def _listed(name: str, metavar: str, text: str) -> Callable[..., Any]:
 
 _NAME = click.argument("name")
 _DISPLAY_NAME = click.option("--display-name", help="A display name.")
+_QUOTA = _listed("--quota", "KIND=BOUND", f"Bounds of all its projects together; 0 removes one. {_KINDS}")
+_WEIGHT = click.option("--weight", type=click.IntRange(1, 100), help="Its share of turns against other tenants [1].")
 _REGIONS = _listed("--allowed-region", "REGION", "Store messages of its projects only in these regions.")
 
 
@@ -40,6 +44,8 @@ _REGIONS = _listed("--allowed-region", "REGION", "Store messages of its projects
 @_listed("--owner", "MEMBER", "user:, serviceAccount: or group: and an address.")
 @_listed("--owned-project", "PROJECT", "A project of the tenant.")
 @_REGIONS
+@_QUOTA
+@_WEIGHT
 @with_settings
 def create(
     settings: Settings,
@@ -48,12 +54,15 @@ def create(
     owner: tuple[str, ...],
     owned_project: tuple[str, ...],
     allowed_region: tuple[str, ...],
+    quota: tuple[str, ...],
+    weight: int | None,
 ) -> None:
     """Create a tenant.
 
     \b
     Example:
-      syncpoint tenants create acme --owner user:ann@example.com --owned-project shop,billing --allowed-region eu
+      syncpoint tenants create acme --owner user:ann@example.com --owned-project shop,billing --allowed-region eu \\
+        --quota requests_per_s=5000,topics=1000
     """
     from syncpoint.wire.protobuf.messages import admin
 
@@ -63,7 +72,9 @@ def create(
         owners=parse_list(owner),
         projects=_projects(owned_project),
         allowed_regions=parse_list(allowed_region),
+        weight=weight or 0,
     )
+    _set(tenant.quota, quota)
     with settings.client() as client:
         made = client.call("Admin.CreateTenant", admin.CreateTenantRequest(tenant=tenant))
     inform(f"Created tenant [{made.name}].")
@@ -106,6 +117,8 @@ def list_all(settings: Settings) -> None:
 @_listed("--remove-project", "PROJECT", "Remove projects.")
 @_REGIONS
 @click.option("--clear-allowed-regions", "clear_regions", is_flag=True, help="Allow every region.")
+@_QUOTA
+@_WEIGHT
 @with_settings
 def update(
     settings: Settings,
@@ -117,10 +130,13 @@ def update(
     remove_project: tuple[str, ...],
     allowed_region: tuple[str, ...],
     clear_regions: bool,
+    quota: tuple[str, ...],
+    weight: int | None,
 ) -> None:
     """Change a tenant.
 
-    Regions are replaced. A topic whose own storage policy allows other regions is named, and nothing is changed.
+    Of a quota, the kinds that are named change. Regions are replaced. A topic whose own storage policy allows other
+    regions is named, and nothing is changed.
     """
     regions = parse_list(allowed_region)
 
@@ -138,7 +154,10 @@ def update(
         if regions or clear_regions:
             tenant.allowed_regions[:] = regions
             paths.append("allowed_regions")
-        return paths
+        if weight is not None:
+            tenant.weight = weight
+            paths.append("weight")
+        return [*paths, *(f"quota.{kind}" for kind in _set(tenant.quota, quota))]
 
     if regions and clear_regions:
         raise click.UsageError("--allowed-region and --clear-allowed-regions exclude each other.")
@@ -157,22 +176,41 @@ def delete(settings: Settings, name: str) -> None:
     inform(f"Deleted tenant [{name}].")
 
 
-@tenants.command()
-@click.argument("resource")
-@click.option("--tenant", default="", help="The tenant of the project, if you own that and not the server.")
+@tenants.command("set-quota")
+@_NAME
+@_listed("--quota", "KIND=BOUND", f"Bounds of the project, within those of the tenant; 0 removes one. {_KINDS}")
 @with_settings
-def effective(settings: Settings, resource: str, tenant: str) -> None:
-    """Show the bounds in force for a project or a topic, and where each comes from.
+def set_quota(settings: Settings, name: str, quota: tuple[str, ...]) -> None:
+    """Bound one project of a tenant; for the tenant's owners.
 
-    RESOURCE is a project, or topics/NAME in the project of --project.
+    \b
+    Example:
+      syncpoint tenants set-quota acme --project shop --quota requests_per_s=1000
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    if resource.startswith("topics/"):
-        full = settings.name("topics", resource.removeprefix("topics/"))
-    else:
-        (full,) = _projects((resource,))
-    request = admin.GetEffectivePolicyRequest(resource=full, tenant=tenant)
+    project = f"projects/{settings.project}"
+
+    def request(tenant: Any) -> tuple[str, Any]:
+        asked = admin.UpdateProjectQuotaRequest(tenant=name, project=project, etag=tenant.etag)
+        if project in tenant.project_quotas:
+            asked.quota.CopyFrom(tenant.project_quotas[project])
+        _set(asked.quota, quota)
+        return "Admin.UpdateProjectQuota", asked
+
+    _again(settings, name, request)
+
+
+@tenants.command()
+@click.argument("topic", required=False)
+@click.option("--tenant", default="", help="The tenant of the project, if you own that and not the server.")
+@with_settings
+def effective(settings: Settings, topic: str | None, tenant: str) -> None:
+    """Show the bounds in force for the project, or for a topic, and where each comes from."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    resource = f"projects/{settings.project}" if topic is None else settings.name("topics", topic)
+    request = admin.GetEffectivePolicyRequest(resource=resource, tenant=tenant)
     with settings.client() as client:
         found = client.call("Admin.GetEffectivePolicy", request)
     rows = [[one.name, one.value or "unlimited", one.source] for one in found.settings]
@@ -186,19 +224,28 @@ def _read(client: Any, name: str) -> Any:
 
 
 def _change(settings: Settings, name: str, change: Callable[[Any], list[str]]) -> None:
-    """Change the tenant that stands; again, when somebody else was first."""
-    from syncpoint.base.model.errors import Aborted, Code, SyncpointError
+    """Change the tenant by a function that returns what it changed."""
     from syncpoint.wire.protobuf.messages import admin
+
+    def request(tenant: Any) -> tuple[str, Any]:
+        asked = admin.UpdateTenantRequest(tenant=tenant)
+        asked.update_mask.paths[:] = change(asked.tenant)
+        if not asked.update_mask.paths:
+            raise click.UsageError("Name what to change; see --help.")
+        return "Admin.UpdateTenant", asked
+
+    _again(settings, name, request)
+
+
+def _again(settings: Settings, name: str, request: Callable[[Any], tuple[str, Any]]) -> None:
+    """Make a call that follows from the tenant that stands; again, when somebody else was first."""
+    from syncpoint.base.model.errors import Aborted, Code, SyncpointError
 
     with settings.client() as client:
         for _ in range(TRIES):
-            tenant = _read(client, name)
-            request = admin.UpdateTenantRequest(tenant=tenant)
-            request.update_mask.paths[:] = change(request.tenant)
-            if not request.update_mask.paths:
-                raise click.UsageError("Name what to change; see --help.")
+            method, asked = request(_read(client, name))
             try:
-                stored = client.call("Admin.UpdateTenant", request)
+                stored = client.call(method, asked)
             except SyncpointError as error:
                 if error.code is not Code.ABORTED:
                     raise
@@ -207,6 +254,19 @@ def _change(settings: Settings, name: str, change: Callable[[Any], list[str]]) -
             print_answer(settings.format, stored)
             return
     raise Aborted("The tenant kept changing while it was edited. Try again.")
+
+
+def _set(quota: Any, given: tuple[str, ...]) -> list[str]:
+    """Give a quota these bounds; returns the kinds."""
+    pairs = parse_pairs(given, "--quota")
+    for kind, bound in pairs.items():
+        if kind not in quota.DESCRIPTOR.fields_by_name:
+            raise click.UsageError(f"--quota: {kind!r} is no kind of quota. {_KINDS}")
+        try:
+            setattr(quota, kind, int(bound) if kind in _INTEGERS else float(bound))
+        except ValueError:
+            raise click.UsageError(f"--quota: {kind}={bound} is not a number.") from None
+    return list(pairs)
 
 
 def _changed(known: Iterable[str], added: Iterable[str], removed: Iterable[str]) -> list[str]:

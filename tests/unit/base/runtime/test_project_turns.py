@@ -101,3 +101,33 @@ def test_who_gives_up_takes_no_turn_and_keeps_no_place() -> None:
     work = played(1, story)
     assert work.ended("a") == [11.0]
     assert (work.ended("b"), work.ended("c")) == ([], [12.0])
+
+
+def test_tenants_have_turns_by_their_weight_and_their_projects_share_them() -> None:
+    """Two places; big has three times the weight of small, and two projects of which one asks for much more."""
+    shares = {"big-1": ("big", 3.0), "big-2": ("big", 3.0), "small": ("small", 1.0)}
+
+    async def story(work: Work) -> None:
+        work.turns.share_of = shares.__getitem__
+        asked = [work.ask("big-1", 1.0) for _ in range(60)]
+        asked += [work.ask(project, 1.0) for project in ("big-2", "small") for _ in range(20)]
+        await asyncio.gather(*asked)
+
+    work = played(2, story)
+    early = [whose for whose, when, _ in work.served if when <= 20.0]
+    assert len(early) == 40
+    assert early.count("small") == pytest.approx(20, abs=1), "no tenant has all places"
+    assert early.count("big-1") == pytest.approx(early.count("big-2"), abs=1)
+
+
+def test_a_heavier_tenant_has_more_turns_where_places_are_scarce() -> None:
+    shares = {"a": ("a", 3.0), "b": ("b", 1.0), "c": ("c", 1.0)}
+
+    async def story(work: Work) -> None:
+        work.turns.share_of = shares.__getitem__
+        await asyncio.gather(*(work.ask(project, 1.0) for project in "abc" for _ in range(40)))
+
+    work = played(1, story)
+    early = [whose for whose, when, _ in work.served if when <= 40.0]
+    counts = [early.count(project) for project in "abc"]
+    assert counts == [pytest.approx(24, abs=1), pytest.approx(8, abs=1), pytest.approx(8, abs=1)]

@@ -25,7 +25,7 @@ BODY = "x" * 1000
 @pytest.fixture
 def harness() -> ForwarderHarness:
     made = ForwarderHarness()
-    made.subscribe.quota.bytes_of = {"projects/p": 3500}.__getitem__
+    made.subscribe.quota.bounds_of = {"projects/p": [(("projects/p",), 3500)]}.__getitem__
     return made
 
 
@@ -53,7 +53,7 @@ def test_a_pull_beyond_it_is_refused_and_learns_when_to_come_again(harness: Forw
     for _ in range(5):
         harness.send(BODY)
     harness.quiesce()
-    harness.subscribe.quota.bytes_of = lambda project: 1000
+    harness.subscribe.quota.bounds_of = lambda project: [((project,), 1000)]
 
     async def main() -> SyncpointError | None:
         ended: list[SyncpointError | None] = []
@@ -75,10 +75,10 @@ def test_a_pull_beyond_it_is_refused_and_learns_when_to_come_again(harness: Forw
 def test_projects_do_not_count_for_each_other_and_no_quota_is_none(harness: ForwarderHarness) -> None:
     other = Subscription(77, "projects/q/subscriptions/s", harness.record.topic_incarnation, harness.record.topic_name)
     harness.commit(CatalogChange.put(other))
-    harness.subscribe.quota.bytes_of = lambda project: 3500 if project == "projects/p" else 0
+    harness.subscribe.quota.bounds_of = lambda project: [((project,), 3500)] if project == "projects/p" else []
     assert project_of(other) == "projects/q"
     assert harness.subscribe.quota.room(other) == UNBOUNDED
     assert harness.subscribe.quota.binds(harness.record)
     assert not harness.subscribe.quota.binds(other)
-    harness.subscribe.quota.bytes_of = None
+    harness.subscribe.quota.bounds_of = None
     assert harness.subscribe.quota.room(harness.record) == UNBOUNDED

@@ -95,16 +95,23 @@ def test_a_process_without_a_listener_follows_the_file_too(harness: Harness, tmp
     harness.apply(CatalogChange.put(topic), CatalogChange.put(subscription))
     harness.grant(subscription.name, "roles/pubsub.subscriber", "serviceAccount:mover@example.com")
     served = AccessFile(path, harness.catalog, harness.clock)
-    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (0, False)
+    own = [(("projects/a",), 5)]
+    assert (served.outstanding_bounds("projects/a"), not served.service.delivery_refusal(subscription)) == ([], False)
     quotas = {"default": {"outstanding_bytes": 5}}
     written(path, harness, service_identity="serviceAccount:mover@example.com", quotas=quotas)
     served.look()
     harness.clock.advance(FRESH_S)
-    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (5, True)
+    assert (served.outstanding_bounds("projects/a"), not served.service.delivery_refusal(subscription)) == (
+        own,
+        True,
+    )
     path.write_text("owners: [nobody]")
     served.look()
     harness.clock.advance(FRESH_S)
-    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (5, True)
+    assert (served.outstanding_bounds("projects/a"), not served.service.delivery_refusal(subscription)) == (
+        own,
+        True,
+    )
 
 
 @pytest.fixture

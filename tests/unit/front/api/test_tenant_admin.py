@@ -17,6 +17,7 @@ from syncpoint.base.model.errors import (
     Unavailable,
 )
 from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.access.quotas import Quota
 from syncpoint.catalog.access.tenant_book import PREFIX, Tenant, TenantBook, outdated, own_regions, read_tenant
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange
@@ -35,7 +36,9 @@ class Desk:
 
     def __init__(self, plane):
         self.plane, self.catalog = plane, plane.catalog
-        self.tenants = TenantAdmin(plane, Policies(plane.catalog), lambda: HERE)
+        self.tenants = TenantAdmin(
+            plane, Policies(plane.catalog), lambda: HERE, lambda project: Quota(requests_per_s=50)
+        )
         self.topics = CatalogService(plane, regions=lambda: HERE)
 
     def create(self, name="acme", **fields):
@@ -66,6 +69,10 @@ class Desk:
     def effective(self, resource, tenant=""):
         found = asyncio.run(self.tenants.effective(admin.GetEffectivePolicyRequest(resource=resource, tenant=tenant)))
         return {one.name: (one.value, one.source) for one in found.settings}
+
+    def divide(self, project, name="acme", etag="", **quota):
+        request = admin.UpdateProjectQuotaRequest(tenant=name, project=project, quota=quota, etag=etag)
+        return asyncio.run(self.tenants.update_project_quota(request))
 
 
 @pytest.fixture
@@ -258,11 +265,72 @@ def test_others_who_change_the_catalog_hold_nothing_up(desk) -> None:
     assert shown.labels["seen"]
 
 
+def test_owners_divide_the_quota_of_their_tenant_and_never_raise_it(desk) -> None:
+    made = desk.create(projects=[A, B], quota={"requests_per_s": 10, "topics": 5}, weight=3)
+    divided = desk.divide(A, requests_per_s=4, cpu=0.5, etag=made.etag)
+    assert (divided.quota, divided.weight, divided.projects) == (made.quota, made.weight, made.projects)
+    assert dict(divided.project_quotas) == {A: admin.TenantQuota(requests_per_s=4, cpu=0.5)}
+    for kind, bound in (("requests_per_s", 10.5), ("topics", 6), ("cpu", -1), ("cpu", float("nan")), ("streams", -1)):
+        with pytest.raises(InvalidArgument, match=f"quota.{kind}"):
+            desk.divide(B, **{kind: bound})
+    with pytest.raises(Aborted):
+        desk.divide(B, requests_per_s=1, etag=made.etag)
+    with pytest.raises(NotFound, match="not a project of tenant acme"):
+        desk.divide("projects/c", requests_per_s=1)
+    assert desk.divide(A, etag=divided.etag).project_quotas == {}, "no bound of its own"
+
+
+def test_each_kind_in_force_is_the_smallest_of_all_levels(desk) -> None:
+    desk.create(projects=[A], quota={"requests_per_s": 60, "topics": 5}, weight=3)
+    desk.divide(A, topics=2, requests_per_s=50)
+    found = desk.effective(A)
+    assert (found["requests_per_s"], found["topics"]) == (("50", "project"), ("2", "project"))
+    assert (found["streams"], found["cpu"]) == (("", "installation"), ("2", "installation"))
+    assert (found["weight"], desk.effective(B)["weight"]) == (("3", "tenant"), ("1", "installation"))
+
+
+def test_single_kinds_of_a_quota_change_alone(desk) -> None:
+    desk.create(projects=[A], quota={"requests_per_s": 60, "topics": 5})
+    request = admin.UpdateTenantRequest(tenant={"name": "acme", "quota": {"topics": 7}})
+    request.update_mask.paths[:] = ["quota.topics"]
+    changed = asyncio.run(desk.tenants.update(request))
+    assert changed.quota == admin.TenantQuota(requests_per_s=60, topics=7)
+    assert not desk.update(quota=admin.TenantQuota()).HasField("quota")
+    request.update_mask.paths[:] = ["project_quotas"]
+    with pytest.raises(InvalidArgument, match="not mutable"):
+        asyncio.run(desk.tenants.update(request))
+    with pytest.raises(InvalidArgument, match="weight"):
+        desk.update(weight=101)
+
+
+def test_a_project_that_leaves_a_tenant_takes_no_bound_along(desk) -> None:
+    desk.create(projects=[A, B])
+    desk.divide(A, topics=1)
+    desk.update(projects=[B])
+    assert desk.update(projects=[A, B]).project_quotas == {}
+
+
 _NAMES = st.from_regex(r"[a-z][a-z0-9-]{1,61}[a-z0-9]", fullmatch=True)
 _TEXTS = st.lists(st.text(max_size=20), max_size=4, unique=True).map(tuple)
 
 
-@given(st.builds(Tenant, _NAMES, st.text(max_size=100), _TEXTS, _TEXTS, _TEXTS))
+_BOUNDS = st.just(0) | st.floats(0, 1e15, exclude_max=True) | st.integers(0, 10**15 - 1)
+_QUOTAS = st.builds(Quota, *[_BOUNDS] * len(Quota._fields))
+
+
+@given(
+    st.builds(
+        Tenant,
+        _NAMES,
+        st.text(max_size=100),
+        _TEXTS,
+        _TEXTS,
+        _TEXTS,
+        _QUOTAS,
+        st.dictionaries(st.text(max_size=20), _QUOTAS, max_size=3),
+        st.integers(1, 100),
+    )
+)
 def test_a_tenant_is_read_as_it_was_stored(tenant) -> None:
     setting = tenant.setting()
     assert read_tenant(setting.name, setting.value) == tenant

@@ -1074,6 +1074,10 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 class Tenant(_message.Message):
+    class ProjectQuotasEntry(_message.Message):
+        key: str
+        value: TenantQuota
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[TenantQuota, _Mapping]] = ...) -> None: ...
     name: str
     display_name: str
     owners: _containers.RepeatedScalarFieldContainer[str]
@@ -1082,7 +1086,20 @@ class Tenant(_message.Message):
     etag: str
     create_time: _timestamp_pb2.Timestamp
     update_time: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., owners: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ..., allowed_regions: _Optional[_Iterable[str]] = ..., etag: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    quota: TenantQuota
+    project_quotas: _containers.MessageMap[str, TenantQuota]
+    weight: int
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., owners: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ..., allowed_regions: _Optional[_Iterable[str]] = ..., etag: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., quota: _Optional[_Union[TenantQuota, _Mapping]] = ..., project_quotas: _Optional[_Mapping[str, TenantQuota]] = ..., weight: _Optional[int] = ...) -> None: ...
+class TenantQuota(_message.Message):
+    requests_per_s: float
+    bytes_per_s: float
+    outstanding_bytes: int
+    connections: int
+    streams: int
+    topics: int
+    subscriptions: int
+    cpu: float
+    def __init__(self, requests_per_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., outstanding_bytes: _Optional[int] = ..., connections: _Optional[int] = ..., streams: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., cpu: _Optional[float] = ...) -> None: ...
 class CreateTenantRequest(_message.Message):
     tenant: Tenant
     def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ...) -> None: ...
@@ -1105,6 +1122,12 @@ class DeleteTenantRequest(_message.Message):
     name: str
     etag: str
     def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
+class UpdateProjectQuotaRequest(_message.Message):
+    tenant: str
+    project: str
+    quota: TenantQuota
+    etag: str
+    def __init__(self, tenant: _Optional[str] = ..., project: _Optional[str] = ..., quota: _Optional[_Union[TenantQuota, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 class GetEffectivePolicyRequest(_message.Message):
     resource: str
     tenant: str
