@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from syncpoint.base.model.errors import Code
 from syncpoint.base.model.histogram import Histogram
+from syncpoint.base.runtime.clock import until_beat
 from syncpoint.wire.transport.calls import Methods, Unary
 
 LATE_S: Final = 0.1
@@ -21,7 +22,7 @@ SYNCS_MIN: Final = 5  # that say something of a disk, unless one of them took so
 LONG_SYNC_S: Final = 1.0
 FAULTS: Final = (Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.INTERNAL, Code.UNAVAILABLE)
 """Codes of calls that failed, as far as the caller can tell, because of who was called."""
-_STEPS: Final = 8
+_LOOK_S: Final = 0.5
 
 
 class OwnLoad:
@@ -42,9 +43,9 @@ class OwnLoad:
             return {}
         loop, begun, used = asyncio.get_running_loop(), asyncio.get_running_loop().time(), _used_s()
         worst = 0.0
-        for _ in range(_STEPS):
-            due = loop.time() + seconds / _STEPS
-            await asyncio.sleep(seconds / _STEPS)
+        while (now := loop.time()) < begun + seconds - _LOOK_S / 2:
+            due = now + until_beat(now, _LOOK_S)
+            await asyncio.sleep(due - now)
             worst = max(worst, loop.time() - due)
         found = {"cpu": round(20 * (_used_s() - used) / (loop.time() - begun)) / 20}
         if worst >= LATE_S:

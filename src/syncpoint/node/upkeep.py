@@ -40,6 +40,8 @@ class Upkeep:
         publish = log.publish
         self.log, self.rounds, self.clock = log, rounds, clock
         self.rounds.every(TICK_S, subscribe.tick)
+        self.rounds.busy.append(lambda: not subscribe.at_rest)
+        subscribe.stir = self.rounds.stir
         self.rounds.every(SLOWLY_S, lambda: mirror.flush())
         self.uses = Uses(control, publish, subscribe.used)
         publish.extensions.append(self.uses)

@@ -385,7 +385,7 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
         return collect(*asked)
 
     harness.store.collect = counted  # type: ignore[method-assign]
-    for wait_s, least, most in ((0, 40, 60), (10, 9, 11)):
+    for wait_s, least, most in ((0, 40, 60), (10, 1, 3)):
         await asyncio.sleep(wait_s)
         before = steps
         await asyncio.sleep(1)
@@ -395,6 +395,40 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
     before = steps
     await asyncio.sleep(1)
     assert 40 <= steps - before <= 60
+
+
+@simulated()
+async def test_ticks_are_rare_at_rest_and_frequent_while_something_waits_for_them(harness: ServicerHarness) -> None:
+    ticks = 0
+
+    async def per_second() -> int:
+        before = ticks
+        await asyncio.sleep(1)
+        return ticks - before
+
+    def counted() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    harness.upkeep.rounds.every(upkeep.TICK_S, counted)
+    await harness.upkeep.rounds.stop()
+    harness.upkeep.rounds.start()
+    await asyncio.sleep(20)
+    assert await per_second() <= 3
+    stream = await harness.stream()
+    await asyncio.sleep(20)
+    assert await per_second() <= 3, "a subscriber to whom nothing is lent waits for no tick"
+    await harness.put("a")
+    (got,) = await stream.messages(1)
+    await asyncio.sleep(5)
+    assert await per_second() >= 9, "the lease may end"
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    await asyncio.sleep(5)
+    assert await per_second() <= 3
+    before = ticks
+    stream.raw.cancel()
+    await asyncio.sleep(0.05)
+    assert ticks == before + 1, "who goes is noticed at once"
 
 
 @simulated(retention_s=600)

@@ -6,8 +6,20 @@ see (publish time, expiry); no correctness decision rests on the latter.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Protocol
+
+_PHASE_S = os.getpid() * 0.6180339887 % 1.0  # processes that were started together have their beats apart
+_LEAST = 0.25  # of a period: a timer that fires a little early must not fire twice
+
+
+def until_beat(now: float, seconds: float) -> float:
+    """How long to pause at `now`, of the system's monotonic clock, where something is done about every `seconds`: until
+    a moment at which this process does other things of that kind, too, so that it wakes up once for all of them.
+    """
+    rest = seconds - (now - _PHASE_S) % seconds
+    return rest if rest > _LEAST * seconds else rest + seconds
 
 
 class Clock(Protocol):
@@ -21,6 +33,10 @@ class Clock(Protocol):
         """Nanoseconds since 1970-01-01 UTC; may jump either way."""
         ...
 
+    def pause_s(self, seconds: float) -> float:
+        """How long to pause now where something is done about every `seconds`."""
+        ...
+
 
 class SystemClock:
     """The clocks of the operating system."""
@@ -32,6 +48,10 @@ class SystemClock:
 
     def time_ns(self) -> int:
         return time.time_ns()
+
+    def pause_s(self, seconds: float) -> float:
+        """Until the next beat of this process."""
+        return until_beat(time.monotonic(), seconds)
 
 
 class ManualClock:
@@ -48,6 +68,9 @@ class ManualClock:
 
     def time_ns(self) -> int:
         return self._time_ns
+
+    def pause_s(self, seconds: float) -> float:
+        return seconds
 
     def advance(self, seconds: float) -> None:
         """Move both views forward. Raises `ValueError` for a negative step."""

@@ -64,6 +64,9 @@ class TrustedClock:
         wall, now = self._look()
         return max(wall, self._high + now - self._at) if self._high else wall
 
+    def pause_s(self, seconds: float) -> float:
+        return self._clock.pause_s(seconds)
+
     def sure_ns(self) -> int:
         """A time that has surely been reached."""
         self._look()

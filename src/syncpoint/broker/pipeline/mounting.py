@@ -26,6 +26,7 @@ from syncpoint.broker.pipeline.writing import EpochWriter
 from syncpoint.broker.publish.chain.chain import Chain
 from syncpoint.broker.publish.chain.host import ChainHost
 from syncpoint.broker.publish.facts.source import Source
+from syncpoint.broker.publish.keep.upkeep import TICK_S
 from syncpoint.catalog.metadata.catalog import CatalogCopy
 from syncpoint.wire.protobuf.methods import EPOCH_WRITER, LOG_READER, Method
 from syncpoint.wire.protobuf.serving import parsed
@@ -133,7 +134,7 @@ class ChainPipelines:
         if self._closed or not self._recovered or self._chain.forwarder.commit.failed is not None:
             return
         if now >= self._read_at:
-            self._read_at = now + READ_S
+            self._read_at = now + READ_S - TICK_S / 2
             self.reader.tick()
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_S

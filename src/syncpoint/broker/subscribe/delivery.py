@@ -303,6 +303,19 @@ class Delivery:
         """Whether it is not known yet what waits for who comes now."""
         return self._scheduled or self.reader.sources.looking
 
+    def is_calm(self, until: float) -> bool:
+        """Whether ticks have nothing to do until then, unless something happens."""
+        reader = self.reader
+        waits = (
+            self._wanted != bool(self.consumers)
+            or self.state.stalled
+            or self._is_other
+            or bool(reader.passed)
+            or reader.sources.waits
+        )
+        still = self.redeliveries.at_rest and self.leases.at_rest and reader.rules.at_rest
+        return still and not waits and reader.aging.due > until
+
     @property
     def at_rest(self) -> bool:
         """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""

@@ -217,6 +217,11 @@ class Gatherer:
             again, self._served.again = self._served.again, set()
             self._served.each(lambda served: self._ask_again(served, again))
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is served here, and nobody waits for an answer."""
+        return not (self._served.views or self._refused or self._served.again)
+
     def _review(self, served: SubscriptionView, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(served.subscription)
         if record is not None:

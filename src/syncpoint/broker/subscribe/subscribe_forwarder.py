@@ -37,6 +37,8 @@ from syncpoint.catalog.metadata.records import CatalogChange, ChangeOp, Subscrip
 from syncpoint.wire.protobuf.messages import internal
 
 TICK_S = 0.1
+REST_S = 0.5  # between two ticks while there is nothing to do
+SOON_S = 1.0  # what is due within this time is waited for
 DROPPED_FIELD, FAILED_FIELD, UNTRIED_FIELD = 3, 4, 5  # of a TurnRequest
 KNOWN_MAX = 1000
 ANEW_FIRST_S, ANEW_MAX_S = 1.0, 10.0  # between two times that the same is begun anew after steps that failed
@@ -88,6 +90,7 @@ class SubscribeForwarder:
         self._lender, self._linger_s = lender, linger_s
         self._first_epoch = random.randrange(0, 1 << 32) if lender is None else 0  # of a process without a number
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
+        self.stir: Callable[[], None] = lambda: None  # for who ticks rarely at rest: it is over
         self._known_max = KNOWN_MAX  # entries from which on those of deleted subscriptions are looked for
 
     def _dead_letter(
@@ -129,6 +132,7 @@ class SubscribeForwarder:
             recorder=self.recorder,
             work=self.work,
         )
+        self.stir()
         found.start()
         self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next
         return found
@@ -242,6 +246,7 @@ class SubscribeForwarder:
         """
         if uses:
             self._use(record)
+        self.stir()
         leases = self.delivery(record).leases
         step = partial(leases.modify, request, field, seconds, self.clock.monotonic(), delivered=delivered)
         return self.guard.ask(step, record.incarnation)
@@ -302,6 +307,7 @@ class SubscribeForwarder:
             self.guard.run(partial(self._leave, delivery, consumer, unsent, over), record.incarnation)
 
     def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], over: bool) -> None:
+        self.stir()
         if consumer is not None:
             delivery.state.remove(consumer)
         now = self.clock.monotonic()
@@ -329,6 +335,14 @@ class SubscribeForwarder:
                     del known[gone]
             self.counts.keep(self._tables)
             self._known_max = 2 * max(len(self.used), len(self._tables)) + KNOWN_MAX
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is to be done for a while, so that ticks may be rare."""
+        if self.guard.doubted:
+            return False
+        soon = self.clock.monotonic() + SOON_S
+        return all(one.is_calm(soon) and not self.quota.binds(one.record) for one in self.deliveries.values())
 
     def _begin_anew(self, now: float) -> None:
         """What failed steps were about begins anew: soon, and ever later where steps about it go on failing; but after

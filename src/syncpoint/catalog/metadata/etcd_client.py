@@ -34,7 +34,7 @@ AUTHENTICATE, STATUS = "/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Mainten
 
 _READ_S = 1.5  # one attempt
 _WRITE_S = 1.5
-_PROBE_S = 1.0
+_QUIET_S = 1.5  # after the last answer a member is asked for one; a lease that is renewed brings answers more often
 _PROBE_ANSWER_S = 1.5
 _LEADER = (b"hasleader", b"true")  # a member that knows no leader answers so at once
 
@@ -81,6 +81,7 @@ class EtcdClient:
         self._closing, self._probing = Tasks(), Tasks()
         self._cluster = 0
         self._closed = False
+        self._seen_at = 0.0
         self._turns = Turns(len(endpoints), random.random)
 
     async def call(self, path: str, request: Any, answer: str, *, deadline_s: float, writes: bool = False) -> Any:
@@ -137,6 +138,7 @@ class EtcdClient:
         if at != self._at:
             return
         self._turns.silent()
+        self._seen_at = asyncio.get_running_loop().time()
         self._at = (at + 1) % len(self._endpoints)
         channel = self._channels.pop(at, None)
         if channel is not None:
@@ -161,6 +163,10 @@ class EtcdClient:
         if self._cluster and header.cluster_id and header.cluster_id != self._cluster:
             raise StoreUnavailable(f"an endpoint belongs to etcd cluster {header.cluster_id:x}, not {self._cluster:x}")
         self._cluster = self._cluster or header.cluster_id
+        self._came()
+
+    def _came(self) -> None:
+        self._seen_at = asyncio.get_running_loop().time()
         self._turns.came()
 
     def _checked(self, answer: Any) -> Any:
@@ -204,18 +210,25 @@ class EtcdClient:
     async def _probe(self) -> None:
         """Notice that the present member is paused or gone, also while all that is open there only listens."""
         request = etcdpb.RangeRequest(key=b"\0", serializable=True, count_only=True).SerializeToString()
+        loop = asyncio.get_running_loop()
+        self._seen_at = loop.time()
         while True:
-            await asyncio.sleep(_PROBE_S)
+            quiet_s = loop.time() - self._seen_at
+            if quiet_s < _QUIET_S:
+                await asyncio.sleep(_QUIET_S - quiet_s + 0.01)
+                continue
             at = self._at
             try:
                 await self._channel(at).unary(
-                    RANGE, request, metadata=await self._metadata(_PROBE_S), timeout=_PROBE_ANSWER_S
+                    RANGE, request, metadata=await self._metadata(_PROBE_ANSWER_S), timeout=_PROBE_ANSWER_S
                 )
-                self._turns.came()
+                self._came()
             except SyncpointError as error:
+                self._seen_at = loop.time()  # the next probe comes in its time, whatever this one came to
                 if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
                     self._leave_after(at, error)
             except StoreUnavailable as error:
+                self._seen_at = loop.time()
                 log.warning("etcd: %s", error)
 
 

@@ -58,7 +58,7 @@ class DiskSight:
     async def watch(self) -> None:
         """Look after the disks of the chains that are open here, or should be."""
         while True:
-            await asyncio.sleep(SIGHT_S)
+            await asyncio.sleep(self._clock.pause_s(SIGHT_S))
             numbers = {*self._machine.open_chains, *self._machine.unserved}
             records = [record for number in numbers if (record := self._view.chain(number)) is not None]
             await self._reach.check(records)

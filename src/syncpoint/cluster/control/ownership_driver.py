@@ -43,6 +43,7 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import internal
 
 TICK_S = 0.2
+REST_S = 1.0  # while nothing is to be decided
 HAND_OVER_S = 20.0
 STOP_S = 20.0
 
@@ -76,7 +77,7 @@ class OwnershipDriver:
         self._gone: dict[int, asyncio.Future[None]] = {}
         self.keys = OwnerKeys(view.store, membership)
         self._disks = DiskSight(view, me, self.machine, peers, clock, self._spawn, self._wake.set)
-        self._watch = PeerWatch(view, me, self.machine, peers, self._spawn, self._wake.set)
+        self._watch = PeerWatch(view, me, self.machine, peers, clock, self._spawn, self._wake.set)
 
     def start(self) -> None:
         """Begin. View and membership have been started."""
@@ -150,7 +151,8 @@ class OwnershipDriver:
             self._wake.clear()
             self._step()
             try:
-                async with asyncio.timeout(TICK_S):
+                rests = self.machine.is_at_rest(self.clock.monotonic())
+                async with asyncio.timeout(self.clock.pause_s(REST_S if rests else TICK_S)):
                     await self._wake.wait()
             except TimeoutError:
                 pass

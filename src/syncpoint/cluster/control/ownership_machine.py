@@ -206,6 +206,14 @@ class OwnershipMachine:
         effects, self._effects = self._effects, []
         return effects
 
+    def is_at_rest(self, now: float) -> bool:
+        """Whether time alone changes nothing that matters within a second: every chain that is held is open, none waits
+        for an owner, and nobody refuses connections.
+        """
+        waits = self._effects or self._orphan_since or self._refusals or self._asked is not None
+        held = all(held.phase is Phase.OPEN and not held.leaving for held in self.held.values())
+        return not waits and held and now >= max(self._hold_until, self._start_until)
+
     def _note_changes(self, now: float, view: OwnershipView) -> None:
         for chain in view.chains:
             seen = view.owners.get(chain)
@@ -213,6 +221,10 @@ class OwnershipMachine:
             if chain not in self._owner_of or self._owner_of[chain] != owner:
                 self._owner_of[chain] = owner
                 self._changed_at[chain] = now
+        if self._refusals:  # of who is neither a member nor an owner any more, nobody asks
+            owners = {(seen.value.member, seen.value.incarnation) for seen in view.owners.values()}
+            known = owners.union(_identity(seen.value) for seen in view.members.values())
+            self._refusals = {who: times for who, times in self._refusals.items() if who in known}
 
     def _check_own(self, chain: int, held: HeldChain, seen: Versioned[ChainOwner] | None) -> None:
         if seen is None:  # the lease it hung on has ended

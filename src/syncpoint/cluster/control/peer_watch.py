@@ -12,11 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from syncpoint.base.model.cluster import PUBLISH, Member
+from syncpoint.base.runtime.clock import Clock
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.ownership_machine import REFUSALS, OwnershipMachine
 from syncpoint.cluster.control.peer_channels import PeerChannels, Reach
 
-PING_S = 0.3
+PING_S = 1.0
 PINGED_MAX = 8
 AGAIN_S = 0.03  # between two pings of one whose connection broke
 
@@ -30,10 +31,11 @@ class PeerWatch:
         me: Member,
         machine: OwnershipMachine,
         peers: PeerChannels,
+        clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         wake: Callable[[], None],
     ) -> None:
-        self._view, self._me, self._machine, self._peers = view, me, machine, peers
+        self._view, self._me, self._machine, self._peers, self._clock = view, me, machine, peers, clock
         self._spawn, self._wake = spawn, wake
         self._pinging: set[str] = set()
         self.watched: dict[tuple[str, int], asyncio.Task[None]] = {}  # name and incarnation -> what waits for its end
@@ -47,7 +49,7 @@ class PeerWatch:
                 if member.name not in self._pinging:  # a silent one must not keep the others waiting
                     self._pinging.add(member.name)
                     self._spawn(self._ping(member))
-            await asyncio.sleep(PING_S)
+            await asyncio.sleep(self._clock.pause_s(PING_S))
 
     async def _ping(self, member: Member) -> None:
         try:

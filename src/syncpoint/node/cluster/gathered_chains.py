@@ -5,17 +5,17 @@ Place: the `Upstream` of a process of a cluster, and of a worker.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.base.runtime.ticks import Ticks
 from syncpoint.broker.subscribe.gather import Gatherer
 from syncpoint.broker.subscribe.lease_holder import lender_of
 from syncpoint.broker.subscribe.link import ServeLink
-from syncpoint.broker.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
+from syncpoint.broker.subscribe.subscribe_forwarder import REST_S, TICK_S, SubscribeForwarder
 from syncpoint.cluster.control.usage_reports import UsageReporter
 from syncpoint.front.api.connected_clients import STREAM_NAME
 from syncpoint.node.cluster.context import ClusterContext
@@ -85,8 +85,10 @@ class GatheredChains(Upstream):
         return used
 
     async def _tick(self, forwarder: SubscribeForwarder) -> None:
+        ticks = Ticks(self._context.clock, TICK_S, REST_S)
+        forwarder.stir = ticks.stir
         while True:
-            await asyncio.sleep(TICK_S)
+            await ticks.pause(busy=not (self.gatherer.at_rest and forwarder.at_rest))
             for tick in (self.gatherer.tick, forwarder.tick):
                 self.gatherer.guard.run(tick)
 

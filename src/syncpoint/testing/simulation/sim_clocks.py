@@ -40,6 +40,9 @@ class MachineClock:
     def monotonic(self) -> float:
         return self._base.monotonic()
 
+    def pause_s(self, seconds: float) -> float:
+        return seconds
+
     def time_ns(self) -> int:
         drifted = round((self._base.monotonic() - self._begun) * self._drift * 1e9)
         return self._base.time_ns() + drifted + self._off_ns

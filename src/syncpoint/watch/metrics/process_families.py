@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from syncpoint import __version__
 from syncpoint.base.model.histogram import Histogram
+from syncpoint.base.runtime.clock import until_beat
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
 
@@ -72,8 +73,9 @@ class ProcessRoom(QuickCollector):
     async def _measure(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LOOK_S
-            await asyncio.sleep(LOOK_S)
+            pause_s = until_beat(loop.time(), LOOK_S)
+            due = loop.time() + pause_s
+            await asyncio.sleep(pause_s)
             self.lag.note(max(0.0, loop.time() - due))
 
     def collect(self, samples: Samples) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError, Unprocessed
+from syncpoint.base.runtime.clock import until_beat
 from syncpoint.wire.transport.client_connection import ClientConnection, ClientStreamState
 from syncpoint.wire.transport.encoding import write_timeout
 from syncpoint.wire.transport.fields import Field
@@ -170,7 +171,7 @@ class Channel:
             connection.gone.add_done_callback(lambda _: self._connections.discard(connection))
             self._current = connection if connection.usable else None
             if self._timer is None:
-                self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
+                self._sweep_later()
             return connection
         except BaseException:
             for given_up in made:
@@ -189,7 +190,11 @@ class Channel:
         for connection in list(self._connections):
             connection.sweep(loop.time())
         if self._connections:
-            self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(until_beat(loop.time(), self.limits.sweep_s), self._sweep)
 
 
 def _size(message: bytes | list[bytes]) -> int:

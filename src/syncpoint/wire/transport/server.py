@@ -18,6 +18,7 @@ from typing import Any
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.runtime.child_processes import Apart
+from syncpoint.base.runtime.clock import until_beat
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.wire.transport.caller_shares import CallerShares
 from syncpoint.wire.transport.calls import CallContext, Methods
@@ -125,7 +126,7 @@ class Server:
         self._connections.add(connection)
         self.counters.accepted += 1
         if self._timer is None:
-            self._timer = self._loop.call_later(self.limits.sweep_s, self._sweep)
+            self._sweep_later()
         return True
 
     def gone(self, connection: ServerConnection) -> None:
@@ -143,7 +144,10 @@ class Server:
         for connection in list(self._connections):
             connection.sweep(now)
         if self._connections:
-            self._timer = self._loop.call_later(self.limits.sweep_s, self._sweep)
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._timer = self._loop.call_later(until_beat(self._loop.time(), self.limits.sweep_s), self._sweep)
 
     async def drain(self, grace_s: float) -> None:
         """Accept nothing new, let open calls finish for at most `grace_s` seconds, then fail the rest and close.

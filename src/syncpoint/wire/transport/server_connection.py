@@ -170,6 +170,9 @@ class ServerConnection(FrameLoop):
             self.fallback.sweep(now)
             return
         super().sweep(now)
+        if self._deadline_timer is not None and not self.streams:
+            self._deadline_timer.cancel()  # of calls that ended in time
+            self._deadline_timer, self._next_deadline = None, _NEVER
         idle_s = self.limits.first_request_s
         times = self.liveness
         if idle_s and times.greeted and not (self.last_sid or self.draining) and now - times.started_at > idle_s:

@@ -118,3 +118,23 @@ def test_records_that_are_large_together_are_read_in_smaller_pages(takes: int) -
             run_simulated(ManualClock(), scenario())
         return
     assert run_simulated(ManualClock(), scenario()) == [f"{number:03d}" for number in range(20)]
+
+
+def test_a_member_is_asked_for_an_answer_only_where_none_has_come_for_a_while() -> None:
+    async def scenario() -> tuple[int, int]:
+        client = EtcdClient(["a:1"], cast(Network, network), SeededRandom(1))
+        await client.stream(WATCH)
+        before = network.tries
+        for _ in range(20):
+            await asyncio.sleep(1.34)
+            client.check(etcdpb.ResponseHeader())
+        active, before = network.tries - before, network.tries
+        await asyncio.sleep(15.5)
+        await client.close()
+        return active, network.tries - before
+
+    network: Any = Away()
+    network.there = True
+    active, silent = run_simulated(ManualClock(), scenario())
+    assert active == 0
+    assert silent in (9, 10, 11)

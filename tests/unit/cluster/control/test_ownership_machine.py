@@ -206,3 +206,21 @@ def test_whatever_happens_one_owner_per_epoch_and_in_the_end_everything_at_home(
     for chain, name in harness.serving().items():
         owner = harness.meta.owners[chain].value
         assert (owner.member, owner.epoch) == (name, harness.disks[chain])
+
+
+def test_time_alone_is_waited_for_only_while_something_is_to_be_decided() -> None:
+    harness = completed()
+    lives = [harness.current[name] for name in NAMES]
+    assert all(life.machine.is_at_rest(harness.now) for life in lives)
+    harness.kill("f1")
+    harness.run(0.5)
+    waiting = [life.machine for life in lives[1:]]
+    assert not all(machine.is_at_rest(harness.now) for machine in waiting), "its chain waits for an owner"
+    harness.run(60)
+    assert all(machine.is_at_rest(harness.now) for machine in waiting)
+    waiting[0].refused("f3", 3)
+    assert not waiting[0].is_at_rest(harness.now)
+    waiting[0].answered("f3", 3)
+    harness.start("f1")
+    harness.run(1)
+    assert not harness.current["f1"].machine.is_at_rest(harness.now), "what is at home elsewhere is held back"

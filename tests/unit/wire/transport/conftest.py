@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hpack import Decoder, Encoder
 
+from syncpoint.base.runtime import clock
 from syncpoint.wire.transport import frames
 from syncpoint.wire.transport.calls import Methods
 from syncpoint.wire.transport.limits import TransportLimits
@@ -217,3 +218,9 @@ class Harness:
 @pytest.fixture(scope="session")
 def harness() -> type[Harness]:
     return Harness
+
+
+@pytest.fixture(autouse=True)
+def beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whole seconds, whatever the number of this process is."""
+    monkeypatch.setattr(clock, "_PHASE_S", 0.0)

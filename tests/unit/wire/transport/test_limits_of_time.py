@@ -135,11 +135,23 @@ def test_no_keepalive(harness: Any) -> None:
 
 
 def test_sweep_s(harness: Any) -> None:
-    peer = harness.Peer(methods(), TransportLimits(sweep_s=7.0, greeting_s=1.0), greet=False)
-    peer.loop.advance(6)
+    peer = harness.Peer(methods(), TransportLimits(sweep_s=8.0, greeting_s=1.0), greet=False)
+    peer.loop.advance(1.5)
     assert not peer.conn.closed
-    peer.loop.advance(2)
+    peer.loop.advance(9)
     assert peer.conn.closed
+
+
+def test_no_timer_is_left_of_calls_that_ended_in_time(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(sweep_s=1.0))
+    sid = peer.call(b"x", harness.ECHO, ("grpc-timeout", "90S"))
+    assert peer.answer(sid)[0] == harness.grpc(b"x")
+    assert peer.conn._deadline_timer is not None
+    peer.loop.advance(3)
+    assert peer.conn._deadline_timer is None
+    held = peer.call(b"", "/t.T/Hold", ("grpc-timeout", "2S"))
+    peer.loop.advance(3)
+    assert peer.answer(held)[1]["grpc-status"] == "4", "and one of a later call is in time"
 
 
 def test_drain_ping_s(harness: Any) -> None:

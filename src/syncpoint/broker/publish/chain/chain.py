@@ -74,7 +74,7 @@ class Mounted(Protocol):
         ...
 
     def tick(self) -> None:
-        """Called ten times a second."""
+        """Called ten times a second, and twice at rest."""
         ...
 
     def close(self, error: SyncpointError) -> None:

@@ -28,6 +28,7 @@ from syncpoint.log.storage.errors import Fenced
 from syncpoint.wire.protobuf.messages import internal
 
 TIDY_S = 30.0
+SOON_NS = 2_000_000_000  # what is scheduled for later than that can wait for a tick at rest
 
 DISPLACED: bytes = internal.FromChains(displaced=internal.Displaced()).SerializeToString()
 
@@ -55,6 +56,7 @@ class ChainHost:
             lambda: [chain.upkeep for chain in self.chains.values()],
         )
         self.rounds.every(TICK_S, self._tick)
+        self.rounds.busy.append(self._is_busy)
         self.rounds.every(TIDY_S, self._tidy)
         context.shared.on_change.append(self._changed)
 
@@ -113,6 +115,7 @@ class ChainHost:
     def _enter(self, chain: Chain) -> None:
         self._entered[chain.number] = chain
         chain.on_ended = self._ended
+        chain.forwarder.scheduled.on_sooner = self.rounds.stir
 
     async def close(self, number: int) -> None:
         """Seal a chain where that is still possible, and let go of it."""
@@ -295,6 +298,7 @@ class ChainHost:
         """Attach a forwarder that serves a subscription."""
         known = self._sessions.of(session)
         if known is not None:
+            self.rounds.stir()
             known.attached[subscription] = Attached(wanted, claims)
             for chain in self.chains.values():
                 self._attach(chain, session, subscription, known.attached[subscription])
@@ -365,6 +369,13 @@ class ChainHost:
         for incarnation in self._sessions.forget_lost(self.context.environment.clock.monotonic()):
             for chain in self.chains.values():
                 self.rounds.guard(partial(chain.holders.on_ended, incarnation))
+
+    def _is_busy(self) -> bool:
+        """Whether somebody is served who waits for ticks, or something is published by the clock."""
+        if self._refused or any(known.attached for known in self._sessions):
+            return True
+        soon_ns = self.context.environment.clock.time_ns() + SOON_NS
+        return any(chain.forwarder.scheduled.first_ns < soon_ns for chain in self._entered.values())
 
     def _tidy(self) -> None:
         for chain in list(self._entered.values()):

@@ -96,6 +96,7 @@ class ScheduledMessages(MessageFacts[Scheduled]):
         self.holding = self._of_source  # see `forwarder.HoldingExtension`
         self._of_topic: dict[int, list[Scheduled]] = {}  # in order
         self._firsts: list[tuple[int, int]] = []  # a heap of (due, topic); some of them are not so any more
+        self.on_sooner: Callable[[], None] = lambda: None  # something is due before anything else of its topic
         self._count = 0
         self._leaving: set[tuple[int, int]] = set()  # of those that wait: source, offset
 
@@ -345,6 +346,7 @@ class ScheduledMessages(MessageFacts[Scheduled]):
             del self._of_source[one.source]
 
     def _comes_first(self, one: Scheduled) -> None:
+        self.on_sooner()
         heappush(self._firsts, (one.due_ns, one.topic))
         if len(self._firsts) > 2 * len(self._of_topic) + 100:  # most of it is not so any more
             self._firsts = [(rows[0].due_ns, topic) for topic, rows in self._of_topic.items()]

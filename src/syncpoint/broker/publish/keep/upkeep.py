@@ -13,6 +13,7 @@ from functools import partial
 
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.base.runtime.ticks import Ticks
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.keep.retention import forget_empty_sources, is_needed
 from syncpoint.log.storage.store import CheckpointWriter, Store
@@ -20,6 +21,8 @@ from syncpoint.log.storage.store import CheckpointWriter, Store
 log = logging.getLogger(__name__)
 
 TICK_S = 0.1
+REST_S = 0.5  # between two ticks while nothing happens
+REST_AFTER_S = 1.0  # without news
 QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
 DISKS_S = 1.0
 CHECKPOINT_S = 30.0
@@ -54,10 +57,17 @@ class LogUpkeep:
         self._not_before = now  # a checkpoint that broke is not begun anew at once: what there was of it is in the log
         self._more_to_collect = False
         self._quick_steps = QUICK_STEPS
+        self._news_at, self._news = now, -1
         self._disk_states: dict[str, str] = {}
         self._damages: dict[str, set[str]] = {}
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def is_busy(self, now: float) -> bool:
+        """Whether something is going on in the log, or was a moment ago."""
+        if self.store.appended != self._news:
+            self._news, self._news_at = self.store.appended, now
+        return self.checkpoint is not None or self.in_a_hurry or now < self._news_at + REST_AFTER_S
 
     def advance_checkpoint(self, now: float) -> None:
         """Begin a checkpoint when there is enough to forget, or go on with the one being written."""
@@ -162,17 +172,21 @@ class LogUpkeep:
 
 
 class Rounds:
-    """What a process does by the clock. `logs`: those that are open; `served`: those of them that may delete."""
+    """What a process does by the clock. `logs`: those that are open; `served`: those of them that may delete. `busy`:
+    functions that return whether something is to be done in time, besides what the logs are busy with.
+    """
 
     def __init__(
         self, clock: Clock, logs: Callable[[], Iterable[LogUpkeep]], served: Callable[[], Iterable[LogUpkeep]]
     ) -> None:
         self._clock, self._logs, self._served = clock, logs, served
         self._steps: list[tuple[float, Callable[[], object]]] = [(DISKS_S, self._watch_disks)]
+        self.busy: list[Callable[[], bool]] = []
+        self._ticks, self._leisure = Ticks(clock, TICK_S, REST_S), Ticks(clock, TICK_S, REST_S)
         self.tasks = Tasks()
 
     def every(self, seconds: float, step: Callable[[], object]) -> None:
-        """Call `step` about that often, `TICK_S` at most."""
+        """Call `step` about that often, every `TICK_S` at most, and every `REST_S` at rest."""
         self._steps.append((seconds, step))
 
     def start(self) -> None:
@@ -184,6 +198,10 @@ class Rounds:
         """End; what a step was doing is finished. Idempotent."""
         await self.tasks.stop()
 
+    def stir(self) -> None:
+        """Something has begun of which `busy` knows."""
+        self._ticks.stir()
+
     def guard(self, step: Callable[[], object]) -> None:
         """A failing step is a fault to be seen, and no reason to stop the others."""
         try:
@@ -194,13 +212,13 @@ class Rounds:
     async def _run(self) -> None:
         due = [0.0] * len(self._steps)
         while True:
-            await asyncio.sleep(TICK_S)
+            await self._ticks.pause(busy=self._is_busy())
             now = self._clock.monotonic()
             for one in list(self._logs()):
                 self.guard(partial(one.advance_checkpoint, now))
             for number, (seconds, step) in enumerate(self._steps):
                 if now >= due[number]:
-                    due[number] = now + seconds if seconds > TICK_S else 0.0
+                    due[number] = now + seconds - TICK_S / 2 if seconds > TICK_S else 0.0
                     self.guard(step)
 
     async def _run_collection(self) -> None:
@@ -208,11 +226,18 @@ class Rounds:
         while True:
             logs = list(self._served())
             hurry = any(one.in_a_hurry for one in logs)
-            await asyncio.sleep(QUICK_S if hurry else TICK_S)
+            if hurry:
+                await asyncio.sleep(QUICK_S)
+            else:
+                await self._leisure.pause(busy=self._is_busy())
             for one in logs:
                 if one.in_a_hurry or not hurry:
                     self.guard(one.collect)
                     await asyncio.sleep(0)
+
+    def _is_busy(self) -> bool:
+        now = self._clock.monotonic()
+        return any(one.is_busy(now) for one in self._logs()) or any(busy() for busy in self.busy)
 
     def _watch_disks(self) -> None:
         for one in list(self._logs()):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from syncpoint.base.kernel.acks import encode_runs
+from syncpoint.broker.publish.facts.scheduled import Scheduled
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 
@@ -88,3 +90,26 @@ async def test_what_deletion_judges_by_has_its_place_in_the_log(harness: ChainHa
     chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), lambda error: None, urgent=False)
     chain.upkeep.collect()
     assert seen == [1]
+
+
+@simulated
+async def test_what_is_scheduled_at_rest_is_looked_at_in_time(harness: ChainHarness) -> None:
+    process = await harness.subscribed()
+    await process.publish("a")
+    chain, clock = process.host.chains[1], process.host.context.environment.clock
+    (source,) = chain.forwarder.sources.by_number
+    await asyncio.sleep(20.03)
+    ticks: list[float] = []
+    firing, chain.firing = chain.firing, SimpleNamespace(tick=lambda: ticks.append(clock.monotonic()))
+    await asyncio.sleep(10)
+    assert len(ticks) <= 21, "at rest"
+    del ticks[:]
+    for after_s in (0.25, 0.45, 3.0):
+        due_ns = clock.time_ns() + round(after_s * 1e9)
+        due = clock.monotonic() + after_s
+        chain.forwarder.scheduled.note(Scheduled(due_ns, source, 0, TOPIC_NUMBER))
+        await asyncio.sleep(after_s + 0.5)
+        assert min(tick for tick in ticks if tick >= due) <= due + 0.11
+        chain.forwarder.scheduled.drop_topic(TOPIC_NUMBER)
+        await asyncio.sleep(20.07)
+    chain.firing = firing
