@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from syncpoint.testing.rigs import official
+from syncpoint.wire.protobuf.messages import admin
 from tests.kit.scraping import page, scraped, soon
 
 pytestmark = pytest.mark.shows("metrics")
@@ -89,3 +90,27 @@ def test_the_numbers_of_each_role_follow_what_clients_do(cluster, enter):
         return [name for name, one in zip(OF_A_DAY, shows, strict=True) if not any(map(one.search, texts))]
 
     soon(still, [])
+
+
+@pytest.mark.shows("tenants")
+def test_a_tenant_reads_its_series_of_all_processes_at_any_proxy(cluster):
+    own, other = (f"t{uuid.uuid4().hex[:8]}" for _ in range(2))
+    api = official.Api(cluster.proxies[0])
+    for project in (own, other):
+        api.create_topic({"name": f"projects/{project}/topics/orders"})
+        api.publish({"topic": f"projects/{project}/topics/orders", "messages": [{"data": b"x"}] * 7})
+    tenant = {"name": own, "projects": [f"projects/{own}"]}
+    cluster.admin("CreateTenant", admin.CreateTenantRequest(tenant=tenant))
+    for proxy in cluster.proxies:
+        soon(lambda proxy=proxy: _tenant_messages(proxy, own), 7)
+        text = page(proxy, f"/tenants/{own}/metrics")
+        assert other not in text
+        assert "process=" in text
+    cluster.admin("UpdateTenant", admin.UpdateTenantRequest(tenant={"name": own}, update_mask={"paths": ["projects"]}))
+    cluster.admin("DeleteTenant", admin.DeleteTenantRequest(name=own))
+    api.close()
+
+
+def _tenant_messages(proxy, tenant):
+    text = page(proxy, f"/tenants/{tenant}/metrics")
+    return sum(int(one) for one in re.findall(r"^syncpoint_topic_messages_total{.*} (\d+)$", text, re.M))

@@ -6,6 +6,7 @@ One server for all of it; ann owns the tenant acme with projects a and a2, bob t
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 from syncpoint.programs.cli.main import cli
+from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.messages import admin, iam
+from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 from tests.kit.issuer import TokenIssuer
 
 pytestmark = pytest.mark.shows("tenants")
@@ -41,6 +43,10 @@ class House:
         self.server.start()
         self.channel = grpc.insecure_channel(self.server.endpoint)
 
+    def close(self) -> None:
+        self.channel.close()
+        self.server.close()
+
     def call(self, path: methods.Method, request: Any, who: str = "root") -> Any:
         metadata = [("authorization", f"Bearer {self.token(who)}")]
         found = self.channel.unary_unary(path)(request.SerializeToString(), metadata=metadata, timeout=20)
@@ -59,7 +65,8 @@ class House:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+            with error:
+                return error.code, json.loads(error.read())
 
     def cli(self, who: str, *words: str) -> Any:
         token = self.folder / f"{who}.token"
@@ -80,9 +87,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
                 binding = iam.Binding(role="roles/owner", members=[f"user:{owner}@example.com"])
                 policy = iam.SetIamPolicyRequest(resource=project, policy=iam.Policy(bindings=[binding]))
                 made.call(methods.IAM.SetIamPolicy, policy)
+            made.call(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=f"{PROJECTS[name][0]}/topics/kept"), owner)
         yield made
     finally:
-        made.server.close()
+        made.close()
 
 
 def test_a_tenant_is_read_by_its_owner_and_by_nobody_elses(house: House) -> None:
@@ -162,10 +170,10 @@ def test_a_quota_is_shared_by_the_projects_of_a_tenant_and_divided_by_its_owner(
     def divided(who: str, project: str, *bounds: str, tenant: str = "acme") -> Any:
         return house.cli(who, "tenants", "set-quota", tenant, "--project", project, "--quota", ",".join(bounds))
 
-    assert house.cli("root", "tenants", "update", "acme", "--quota", "topics=3,requests_per_s=500").exit_code == 0
+    assert house.cli("root", "tenants", "update", "acme", "--quota", "topics=4,requests_per_s=500").exit_code == 0
     assert json.loads(divided("ann", "a2", "topics=1").stdout)["projectQuotas"] == {"projects/a2": {"topics": "1"}}
-    for project, words in (("a", "must not be more than 3"), ("b", "not a project of tenant acme")):
-        refused = divided("ann", project, "topics=4")
+    for project, words in (("a", "must not be more than 4"), ("b", "not a project of tenant acme")):
+        refused = divided("ann", project, "topics=5")
         assert (refused.exit_code in (1, 3), words in refused.stderr) == (True, True), refused.stderr
     for who, tenant, project in (("ann", "other", "b"), ("bob", "acme", "a"), ("bob", "acme", "a2")):
         assert "PERMISSION_DENIED" in divided(who, project, "topics=1", tenant=tenant).stderr
@@ -189,8 +197,55 @@ def test_a_quota_is_shared_by_the_projects_of_a_tenant_and_divided_by_its_owner(
     assert [create("b", number, "bob")[0] for number in range(4)] == [200] * 4
 
 
+def test_a_tenant_reads_its_own_metrics_and_nothing_else(house: House) -> None:
+    """By its page, by the call, over REST and on the command line."""
+    for project, who in (("a", "ann"), ("b", "bob")):
+        message = {"messages": [{"data": "AAAA"}]}
+        assert house.rest(f"/v1/projects/{project}/topics/kept:publish", who, "POST", message)[0] == 200
+
+    def page(path: str, who: str) -> str:
+        fields = {"authorization": f"Bearer {house.token(who)}"} if who else {}
+        request = urllib.request.Request(f"http://{house.server.endpoint}{path}", headers=fields)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return str(answer.read().decode())
+
+    def projects(text: str) -> set[str]:
+        return set(re.findall(r'project(?:_id)?="([^"]*)"', text))
+
+    own = eventually(lambda: (text := page("/tenants/acme/metrics", "ann")) and projects(text) and text, 20)
+    samples = [line for line in own.splitlines() if not line.startswith("#")]
+    assert all("project" in line for line in samples)
+    assert 'syncpoint_topic_messages_total{project="a",topic="kept"} 1' in samples
+    for text in (
+        house.call(ADMIN.GetTenantMetrics, admin.GetTenantMetricsRequest(name="acme"), "ann").text,
+        house.rest("/admin/v1/tenants/acme/metrics", "ann")[1]["text"],
+        json.loads(house.cli("ann", "tenants", "metrics", "acme").stdout)["text"],
+        page("/tenants/acme/metrics", "root"),
+    ):
+        assert projects(text) == projects(own) == {"a"}
+    assert projects(page("/tenants/other/metrics", "bob")) == {"b"}
+    for who, path, status in (
+        ("ann", "/tenants/other/metrics", 403),
+        ("ann", "/tenants/none/metrics", 403),
+        ("ann", "/tenants/a%2Fb/metrics", 400),
+        ("ann", "/tenants/..%2Facme/metrics", 400),
+        ("ann", "/tenants/acme%00/metrics", 400),
+        ("ann", "/metrics", 403),
+        ("", "/tenants/acme/metrics", 401),
+        ("root", "/tenants/none/metrics", 404),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            page(path, who)
+        with refused.value as error:
+            assert error.code == status, path
+    code, _ = house.refusal(ADMIN.GetTenantMetrics, admin.GetTenantMetricsRequest(name="acme"), "bob")
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+
+
 def test_tenants_and_who_changed_them_survive_a_restart(house: House) -> None:
     before = house.call(ADMIN.ListTenants, admin.ListTenantsRequest())
+    house.refusal(ADMIN.GetTenant, admin.GetTenantRequest(name="other"), "ann")
+    house.channel.close()
     house.server.terminate()
     house.start()
     assert house.call(ADMIN.ListTenants, admin.ListTenantsRequest()) == before

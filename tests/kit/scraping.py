@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 Row = tuple[str, ...]
 
 
-def page(address: str) -> str:
-    """The text at /metrics."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+def page(address: str, path: str = "/metrics") -> str:
+    """The text of a page."""
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
         assert answer.headers["content-type"].startswith("text/plain")
         text: str = answer.read().decode()
     return text

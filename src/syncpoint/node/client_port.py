@@ -31,6 +31,7 @@ from syncpoint.broker.push.http_sender import SystemNames, VettedBackend
 from syncpoint.broker.push.own_endpoints import OwnEndpoints
 from syncpoint.catalog.access.access import Access
 from syncpoint.catalog.access.policy import Policies
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.metadata.catalog import CatalogCopy
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.transforms.message_transforms import Transformer
@@ -57,6 +58,7 @@ from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.watch.console.console_pages import console_pages
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.metrics.scraped_page import metrics_page
+from syncpoint.watch.metrics.tenant_text import TenantTexts, tenant_page
 from syncpoint.wire.rest.http1 import HttpFallback, http_fallback
 from syncpoint.wire.transport.calls import Call, CallContext, Methods
 from syncpoint.wire.transport.limits import TransportLimits
@@ -101,7 +103,8 @@ class Publishing(Protocol):
 class Backend:
     """What is behind the port. `give_up` and the two after it: how dead letters are made (`letter_admin`); `mine`: by
     incarnation, whether this process consumes a subscription that is pushed, exported or forwarded; `clients`: given
-    those of this process, the clients of all; `methods`: what only this backend answers.
+    those of this process, the clients of all; `methods`: what only this backend answers;
+    `series`: of projects, in the metrics of all processes, where those of this one are not all.
     """
 
     admin: ServerAdmin
@@ -117,6 +120,7 @@ class Backend:
     methods: Methods
     mine: Callable[[int], bool] = lambda incarnation: True
     regions: Callable[[], Collection[str]] = tuple
+    series: Callable[[], MetricsText] | None = None
 
 
 class ClientPort:
@@ -214,6 +218,11 @@ class ClientPort:
         gate = None if self.access is None else self.access.gate
         accounts = None if self.access is None else self.access.accounts
         policies = Policies(control.catalog, accounts)
+        self.tenant_texts = TenantTexts(
+            backend.series or (lambda: self._process.metrics),
+            TenantBook(control.catalog),
+            self._process.environment.blocking,
+        )
         everybody = backend.clients(self.clients.answer)
         return {
             **CatalogService(
@@ -222,7 +231,11 @@ class ClientPort:
             **SchemaService(control, apart=apart).methods(),
             **IamService(control, policies, gate, apart).methods(),
             **TenantAdmin(
-                control, policies, backend.regions, None if gate is None else gate.installation_quota
+                control,
+                policies,
+                backend.regions,
+                self.tenant_texts.text,
+                None if gate is None else gate.installation_quota,
             ).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
@@ -239,6 +252,7 @@ class ClientPort:
         gate = None if self.access is None else self.access.gate
         metrics = self._process.metrics
         pages: list[BaseRoute] = [*self.consumption.pages(), metrics_page(metrics, gate)]
+        pages.append(tenant_page(self.tenant_texts, gate))
         pages += console_pages(self.methods, self._control.catalog, metrics, gate, audit, apart)
         http = client_http(
             self.methods,

@@ -45,7 +45,7 @@ _SERVER_VIEW = (
     _named("syncpoint.server", "get")
     | _named("syncpoint.limits", "get")
     | _named("syncpoint.routing", "get")
-    | _named("syncpoint.tenants", "get list")
+    | _named("syncpoint.tenants", "get list readMetrics")
 )  # fmt: skip
 _SERVER_EDIT = (
     _SERVER_VIEW
@@ -66,7 +66,7 @@ _ACCOUNTS = (
 
 _AUDIT = _named("syncpoint.audit", "read")
 
-TENANT_OWNER: Final = _named("syncpoint.tenants", "get setQuotas")
+TENANT_OWNER: Final = _named("syncpoint.tenants", "get readMetrics setQuotas")
 """What the owners of a tenant may do with it."""
 
 INTERNAL: Final = "syncpoint.internal.call"

@@ -224,6 +224,7 @@ RULES: Final[dict[str, Rule]] = {
             "UpdateTenant": all_of(of_server("syncpoint.tenants.update")),
             "DeleteTenant": all_of(of_server("syncpoint.tenants.delete")),
             "UpdateProjectQuota": all_of(tenant("syncpoint.tenants.setQuotas", "tenant")),
+            "GetTenantMetrics": all_of(tenant("syncpoint.tenants.readMetrics", "name")),
             "GetEffectivePolicy": all_of(tenant("syncpoint.tenants.get", "tenant", optional=True)),
         },
     ),

@@ -7,7 +7,7 @@ follow, in parts; when that fails, the next change of any tenant carries on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
 from syncpoint.base.model.errors import (
@@ -57,10 +57,12 @@ class TenantAdmin:
         control: ControlPlane,
         policies: Policies,
         regions: Callable[[], Collection[str]],
+        metrics: Callable[[str], Awaitable[bytes]],
         quota_of: Callable[[str], Quota] | None = None,
     ) -> None:
-        """`quota_of`: of the installation, for projects/P; None: nothing is counted."""
-        self._control, self._policies, self._regions, self._quota_of = control, policies, regions, quota_of
+        """`metrics`: the text of a tenant. `quota_of`: of the installation, for a project; None: nothing is counted."""
+        self._control, self._policies, self._regions = control, policies, regions
+        self._metrics, self._quota_of = metrics, quota_of
         self._tenants = TenantBook(control.catalog)
 
     async def create(self, request: admin.CreateTenantRequest) -> admin.Tenant:
@@ -123,6 +125,10 @@ class TenantAdmin:
             _check_etag(known, request.etag)
         return await self._put(tenant, known)
 
+    async def read_metrics(self, request: admin.GetTenantMetricsRequest) -> admin.TenantMetrics:
+        """GetTenantMetrics."""
+        return admin.TenantMetrics(text=(await self._metrics(request.name)).decode())
+
     async def effective(self, request: admin.GetEffectivePolicyRequest) -> admin.EffectivePolicy:
         """GetEffectivePolicy."""
         is_topic = request.resource.count("/") > 1
@@ -162,6 +168,7 @@ class TenantAdmin:
                 "UpdateTenant": self.update,
                 "DeleteTenant": self.delete,
                 "UpdateProjectQuota": self.update_project_quota,
+                "GetTenantMetrics": self.read_metrics,
                 "GetEffectivePolicy": self.effective,
             },
         )

@@ -23,6 +23,7 @@ from syncpoint.node.process_monitor import ProcessMonitor
 from syncpoint.watch.metrics.exposition import Exposition
 from syncpoint.watch.metrics.gathered import GatheredText
 from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.watch.metrics.tenant_text import project_series
 from syncpoint.watch.monitor.alert_rules import UNSERVED_S
 from syncpoint.watch.monitor.monitor_driver import Monitor
 from syncpoint.watch.monitor.ownership_log import ChainHolder
@@ -139,6 +140,38 @@ class WatchingProcess:
 async def _metrics_at(context: ClusterContext, timeout_s: float, address: str) -> bytes:
     answer = await context.peers.call(address, methods.PROCESS.GetMetrics, b"", timeout_s=timeout_s)
     return internal.MetricsResponse.FromString(answer).text
+
+
+async def _series_of(context: ClusterContext, process: str, text: bytes) -> bytes:
+    found: bytes = await context.environment.blocking(partial(project_series, text, process=process))
+    return found
+
+
+class _OwnSeries:
+    """The series of projects in the metrics of this process."""
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+
+    async def text(self) -> bytes:
+        context = self._context
+        return await _series_of(context, context.name, await context.metrics.text())
+
+
+def series_of_all(context: ClusterContext) -> GatheredText:
+    """The series of projects in the metrics of all processes, with a label `process`."""
+
+    async def ask(name: str) -> bytes:
+        address = context.address_of(name)
+        if address is None:
+            raise Unavailable(f"{name} is not a member of the cluster now")
+        return await _series_of(context, name, await _metrics_at(context, ASK_WORKER_S, address))
+
+    def others() -> Mapping[str, str]:
+        names = (seen.value.name for seen in context.view.members.items.values())
+        return {name: name for name in names if name != context.name}
+
+    return GatheredText(_OwnSeries(context), others, ask, context.environment.blocking)
 
 
 def other_workers(context: ClusterContext, own: Exposition) -> GatheredText:

@@ -202,6 +202,19 @@ def set_quota(settings: Settings, name: str, quota: tuple[str, ...]) -> None:
 
 
 @tenants.command()
+@_NAME
+@with_settings
+def metrics(settings: Settings, name: str) -> None:
+    """Print the metrics of a tenant's projects, in the format of Prometheus."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetTenantMetrics", admin.GetTenantMetricsRequest(name=name))
+    if not print_answer(settings.format, found):
+        click.echo(found.text, nl=False)
+
+
+@tenants.command()
 @click.argument("topic", required=False)
 @click.option("--tenant", default="", help="The tenant of the project, if you own that and not the server.")
 @with_settings

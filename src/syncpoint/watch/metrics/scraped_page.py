@@ -47,7 +47,7 @@ def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
             try:
                 gate.check_page(caller_of(request.scope, PATH), PERMISSION, SERVER)
             except SyncpointError as error:
-                return _refused(error)
+                return refused(error)
         return Response(await shown.text(), media_type=CONTENT_TYPE)
 
     return Route(PATH, answer, methods=["GET"])
@@ -82,5 +82,6 @@ def metrics_port(address: str) -> Iterator[None]:
         raise FailedPrecondition(f"no metrics can be served at {address}: {os.strerror(error.errno or 0)}") from error
 
 
-def _refused(error: SyncpointError) -> Response:
+def refused(error: SyncpointError) -> Response:
+    """The answer of a page to a caller that may not see it, or asks for what is not there."""
     return Response(json_text(error_json(error)), status_of(error), headers_for(error), media_type="application/json")

@@ -15,6 +15,7 @@ ADMIN = methods.ADMIN
 OWN = {
     ADMIN.GetTenant: lambda name: admin.GetTenantRequest(name=name),
     ADMIN.UpdateProjectQuota: lambda name: admin.UpdateProjectQuotaRequest(tenant=name, project="projects/a"),
+    ADMIN.GetTenantMetrics: lambda name: admin.GetTenantMetricsRequest(name=name),
     ADMIN.GetEffectivePolicy: lambda name: admin.GetEffectivePolicyRequest(tenant=name, resource="projects/a"),
 }
 """What owners may call, by the tenant that it is about."""
@@ -65,7 +66,7 @@ def test_observers_read_tenants_and_change_none(tenants) -> None:
     carol = tenants.token(email="carol@example.com")
     for path, request in {**OWN, **OPERATORS}.items():
         error = tenants.call(path, request("acme"), carol)
-        reads = path in (ADMIN.GetTenant, ADMIN.GetEffectivePolicy, ADMIN.ListTenants)
+        reads = path != ADMIN.UpdateProjectQuota if path in OWN else path == ADMIN.ListTenants
         assert (error is None) is reads, path
 
 

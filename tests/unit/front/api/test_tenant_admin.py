@@ -31,13 +31,17 @@ HERE = ("de", "fr", "us")
 A, B = "projects/a", "projects/b"
 
 
+async def _metrics(name):
+    return f"# of {name}\n".encode()
+
+
 class Desk:
     """Tenants and topics over one catalog of a cluster with three regions."""
 
     def __init__(self, plane):
         self.plane, self.catalog = plane, plane.catalog
         self.tenants = TenantAdmin(
-            plane, Policies(plane.catalog), lambda: HERE, lambda project: Quota(requests_per_s=50)
+            plane, Policies(plane.catalog), lambda: HERE, _metrics, lambda project: Quota(requests_per_s=50)
         )
         self.topics = CatalogService(plane, regions=lambda: HERE)
 
@@ -210,7 +214,7 @@ def test_topics_without_a_policy_follow_the_tenant(desk) -> None:
 def test_a_ceiling_has_a_region_that_is_here(desk, plane) -> None:
     with pytest.raises(FailedPrecondition, match="no server is in mars; use a region of de, fr, us"):
         desk.create(allowed_regions=["mars"])
-    node = TenantAdmin(plane, Policies(plane.catalog), tuple)
+    node = TenantAdmin(plane, Policies(plane.catalog), tuple, _metrics)
     with pytest.raises(FailedPrecondition, match="this server has no regions"):
         asyncio.run(node.create(admin.CreateTenantRequest(tenant={"name": "acme", "allowed_regions": ["de"]})))
     desk.create(allowed_regions=["de", "mars"])

@@ -1122,6 +1122,12 @@ class DeleteTenantRequest(_message.Message):
     name: str
     etag: str
     def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
+class GetTenantMetricsRequest(_message.Message):
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+class TenantMetrics(_message.Message):
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
 class UpdateProjectQuotaRequest(_message.Message):
     tenant: str
     project: str
