@@ -233,20 +233,20 @@ class Gate:
 
         def run_hot(call: Call, request: bytes) -> None:
             # All the time: the same token, the same name, and nothing has changed.
-            session = sessions.get(call.metadata.get(_HEADER, b""))
-            known = False
+            session, name = sessions.get(call.metadata.get(_HEADER, b"")), b""
             if (
                 session is not None
                 and session.revision == catalog.revision
                 and session.generation == authenticator.generation
             ):
                 now = monotonic()
-                known = session.until > now and session.allowed.get((permission, _name(request)), 0.0) > now
+                if session.until <= now or session.allowed.get((permission, name := _name(request)), 0.0) <= now:
+                    name = b""
             try:
-                if not known:
+                if not name:
                     self._judge(call, path, rule, request)
                 elif self.quotas is not None:
-                    self.quotas.take(project_in(_name(request).decode()), len(request), call.connection)
+                    self.quotas.take(project_in(name.decode()), len(request), call.connection)
             except OverRate as refusal:
                 self._hold(call, refusal)
                 return

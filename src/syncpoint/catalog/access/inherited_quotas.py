@@ -30,13 +30,13 @@ class InheritedQuotas:
     def __init__(self, settings: Callable[[], AuthSettings], tenants: TenantBook) -> None:
         self._settings, self._tenants = settings, tenants
         self._known: dict[str, tuple[Payer, ...]] = {}
-        self._seen: tuple[AuthSettings, int] = (settings(), tenants.changes)
+        self._seen, self._changes = settings(), tenants.changes  # that `_known` goes by
 
     def payers_of(self, project: str) -> tuple[Payer, ...]:
         """Those that pay for what projects/P asks for: the project, and its tenant if it has one."""
         settings = self._settings()
-        if settings is not self._seen[0] or self._tenants.changes != self._seen[1]:
-            self._seen = settings, self._tenants.changes
+        if settings is not self._seen or self._tenants.changes != self._changes:
+            self._seen, self._changes = settings, self._tenants.changes
             self._known.clear()
         known = self._known.get(project)
         if known is None:

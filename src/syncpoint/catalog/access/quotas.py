@@ -118,37 +118,33 @@ class Quotas:
 
     def take(self, project: str, size: int, connection: AnyConnection | None = None) -> None:
         """Count one request of this size, and the connection it came by. Raises `ResourceExhausted`."""
-        rated = []
-        for payer in self._payers_of(project):
+        payers, now = self._payers_of(project), self._monotonic()
+        for payer in payers:
             quota = payer.quota
             if quota.connections and connection is not None:
                 self._connect(payer.name, connection, quota.connections)
-            if quota.requests_per_s or quota.bytes_per_s:
-                rated.append(payer)
-        if not rated:
-            return
-        now = self._monotonic()
-        paid = [self._paid(payer.name, now) for payer in rated]
-        # Until when what was let in before is paid for: more is let in while that is not far ahead.
-        for payer, times in zip(rated, paid, strict=True):
-            if times[0] > now + BURST_S:
-                raise self._later(payer, times, times[0], now, "requests", 1 / payer.quota.requests_per_s)
-            if times[1] > now + BURST_S:
-                raise self._later(payer, times, times[1], now, "bytes of requests", size / payer.quota.bytes_per_s)
-        for payer, times in zip(rated, paid, strict=True):
+            times = self._rates.get(payer.name)
+            if times is None:
+                continue
+            # Until when what was let in before is paid for: more is let in while that is not far ahead.
+            if times[0] > now + BURST_S and quota.requests_per_s:
+                raise self._later(payer, times, times[0], now, "requests", 1 / quota.requests_per_s)
+            if times[1] > now + BURST_S and quota.bytes_per_s:
+                raise self._later(payer, times, times[1], now, "bytes of requests", size / quota.bytes_per_s)
+        for payer in payers:
             quota = payer.quota
-            if quota.requests_per_s:
-                times[0] = max(times[0], now) + 1 / quota.requests_per_s
-            if quota.bytes_per_s:
-                times[1] = max(times[1], now) + size / quota.bytes_per_s
+            if quota.requests_per_s or quota.bytes_per_s:
+                times = self._rates.get(payer.name) or self._begun(payer.name, now)
+                if quota.requests_per_s:
+                    times[0] = (times[0] if times[0] > now else now) + 1 / quota.requests_per_s
+                if quota.bytes_per_s:
+                    times[1] = (times[1] if times[1] > now else now) + size / quota.bytes_per_s
 
-    def _paid(self, name: str, now: float) -> list[float]:
-        paid = self._rates.get(name)
-        if paid is None:
-            if len(self._rates) >= PROJECTS_MAX:
-                self._rates.clear()
-            paid = self._rates[name] = [now, now, now]
-        return paid
+    def _begun(self, name: str, now: float) -> list[float]:
+        if len(self._rates) >= PROJECTS_MAX:
+            self._rates.clear()
+        made = self._rates[name] = [now, now, now]
+        return made
 
     def _later(
         self, payer: Payer, times: list[float], until: float, now: float, metric: str, cost_s: float

@@ -85,6 +85,10 @@ SAID = (
         "`syncpoint topics update` sets another schema with --schema, or removes it with --clear-schema-settings.",
     ),
     (
+        r"Quota exceeded for quota metric .* for consumer 'tenants/",
+        "Projects of a tenant share its quota: `syncpoint tenants effective` shows it, an operator changes it.",
+    ),
+    (
         r"Quota exceeded for quota metric",
         "The operator sets quotas in the file of `syncpoint serve --auth`; docs/security.md names them.",
     ),
