@@ -39,6 +39,10 @@ class ClusterUnderTest:
         self.address = next(one.address for one in states if "proxy" in one.roles)
         self._pids = {one.name: (one.roles[0], one.pid) for one in states if one.pid is not None}
 
+    def processes(self) -> dict[str, tuple[str, int]]:
+        """Of each process its role and its process id."""
+        return dict(self._pids)
+
     def process_seconds(self) -> dict[str, tuple[str, float]]:
         """Of each process its role and its CPU seconds so far."""
         return {name: (role, machine.cpu_seconds(pid)) for name, (role, pid) in self._pids.items()}

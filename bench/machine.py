@@ -131,3 +131,15 @@ def memory_bytes(pid: int) -> dict[str, int]:
         if key in names:
             found[names[key]] = int(rest.split()[0]) * 1024
     return found
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that a process shares with no other, in bytes."""
+    fields = (line.split() for line in _lines(f"/proc/{pid}/smaps_rollup"))
+    return sum(int(words[1]) * 1024 for words in fields if words[0] in ("Private_Clean:", "Private_Dirty:"))
+
+
+def wake_ups(pid: int) -> int:
+    """How often threads of a process that live now have gone to sleep by themselves so far."""
+    lines = (line for task in os.listdir(f"/proc/{pid}/task") for line in _lines(f"/proc/{pid}/task/{task}/status"))
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
