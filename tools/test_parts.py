@@ -117,6 +117,22 @@ LONGEST = [
     "delivery_records",
     "tour",
     "transport_abuse",
+    "console_operations",
+    "console_browser",
+    "official_python_access",
+    "cluster_rollout",
+    "cluster_takeover",
+    "fair_turns",
+    "crossings",
+    "console_desk",
+    "scheduled_restarts",
+    "demo",
+    "recovery_kill",
+    "recovery_rot",
+    "mitigation",
+    "metrics_injected",
+    "probers",
+    "rest_fuzz",
 ]
 
 

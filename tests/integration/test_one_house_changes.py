@@ -403,3 +403,19 @@ def test_after_a_change_of_where_messages_go_none_goes_to_an_earlier_place(
         for target in range(rounds):
             late = [data for data in one.got(target) if int(data.split(b"-")[0]) > target]
             assert not late, f"published after the change away from {target}"
+
+
+def test_what_is_published_after_a_suspension_was_answered_waits_for_its_end(space: Space, stack: ExitStack) -> None:
+    topic = space.topic()
+    one = Pushed(space, topic, 1, stack)
+    space.publish(topic, b"first")
+    eventually(lambda: one.got(0)[b"first"], within=WITHIN_S)  # somebody waits for the next message
+    for turn in range(6):
+        for suspended in (True, False):
+            options = {"subscription": one.subscription, "receive_suspended": suspended}
+            space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+            if suspended:
+                space.publish(topic, b"%d" % turn)
+                Event().wait(0.03)  # in which it would come
+                assert not one.got(0)[b"%d" % turn]
+        eventually(lambda wanted=b"%d" % turn: one.got(0)[wanted], within=WITHIN_S)
