@@ -76,7 +76,6 @@ class SubscribeRole(Role):
         self.work = self.forwarder.work = RuleWork(context.environment.apart)
         self.streams = StreamingPullService(self.forwarder, context.limits)
         self.pulls = SubscriberService(self.forwarder)
-        context.shared.on_change.append(self.forwarder.follow)
         self.upstream.serve(self)
 
     def heed(self, access: Access | AccessFile) -> None:

@@ -155,11 +155,14 @@ class SubscribeForwarder:
 
     def follow(self, change: CatalogChange) -> None:
         """The catalog has changed: a delivery that has begun acts by it at once, not only at the next tick."""
-        record = change.record
-        if isinstance(record, Subscription) and change.op is ChangeOp.PUT:
-            delivery = self.deliveries.get(record.incarnation)
-            if delivery is not None:
-                self.guard.run(partial(setattr, delivery, "record", record), record.incarnation)
+        if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
+            self.act_by(change.record)
+
+    def act_by(self, record: Subscription) -> None:
+        """A delivery that has begun acts by this record from now on."""
+        delivery = self.deliveries.get(record.incarnation)
+        if delivery is not None:
+            self.guard.run(partial(setattr, delivery, "record", record), record.incarnation)
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`, and `InvalidArgument` for a text that is no name."""

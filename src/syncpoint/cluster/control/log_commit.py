@@ -39,6 +39,7 @@ class LogCommit:
         self._listeners = listeners
         self._follower, self._publish, self.mirror = follower, follower.forwarder, mirror
         self.catalog = follower.catalog
+        self.act_by: Callable[[Subscription], None] = lambda record: None  # called before a change is answered
 
     def next_incarnation(self) -> int:
         """A number for a new record."""
@@ -90,7 +91,10 @@ class LogCommit:
         """Persisted with the change."""
 
     async def confirm_leases(self, subscription: int, revision: int) -> None:
-        """Followed in the step of the change."""
+        """Let deliveries act by the catalog as it is now."""
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if record is not None:
+            self.act_by(record)
 
     async def drained(self, record: Subscription) -> Collection[int]:
         """The answer of the one log."""

@@ -52,6 +52,7 @@ class GatheredChains(Upstream):
 
     def serve(self, role: SubscribeRole) -> None:
         context, access = self._context, self._context.access_file()
+        context.shared.on_change.append(role.forwarder.follow)
         if access is not None:
             role.heed(access)
             if context.environment.apart.account is None:

@@ -90,8 +90,8 @@ class OwnChain(ChainsHere):
         recorder.follow(context.shared)
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
-        commits = LogCommit(chain.follower, context.mirror, context.shared.on_change)
-        self.control = ControlPlane(commits, context.trusted, context.random)
+        self.commits = LogCommit(chain.follower, context.mirror, context.shared.on_change)
+        self.control = ControlPlane(self.commits, context.trusted, context.random)
         assert isinstance(chain.mounted, ChainPipelines)
         self.pipelines = chain.mounted
         key = self.control.catalog.setting(ACK_KEY)
@@ -125,6 +125,7 @@ class OwnLog(Upstream):
 
     def serve(self, role: SubscribeRole) -> None:
         context, log = self._context, self._log
+        log.commits.act_by = role.forwarder.act_by
         log.pipelines.reader.exclusive = NodeReaders(log.publish, role.forwarder, log.control.commit)
         self.upkeep = Upkeep(
             log.chain.upkeep, log.host.rounds, role.forwarder, log.control, context.mirror, context.clock
