@@ -24,6 +24,7 @@ SHORT = {
     "audit": "audit log",
     "classes": "durability class",
     "dead-letters": "dead letter",
+    "message-transforms": "transform",
     "scheduled": "scheduled message",
     "slo": "SLO",
 }

@@ -43,6 +43,7 @@ COMMANDS = {
     "topology": ("topologies", "topology", "Draw a graph of topics and subscriptions."),
     "snapshots": ("snapshots", "snapshots", "Save a subscription's acknowledgement state, to seek back to it."),
     "schemas": ("schemas", "schemas", "Manage schemas that messages must match."),
+    "message-transforms": ("message_transforms", "message_transforms", "Test message transforms on a message."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),
     "server": ("server", "server", "Describe the running server."),
     "disks": ("disks", "disks", "Show the state of the server's disks."),

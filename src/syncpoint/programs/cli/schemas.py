@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_messages
 from syncpoint.programs.cli.resources import Kind, ResourceGroup
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -68,7 +69,7 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
 
 
 @schemas.command()
-@click.argument("schema")
+@click.argument("schema", shell_complete=names("schemas"))
 @_type
 @_definition
 @_definition_file
@@ -84,7 +85,7 @@ def commit(settings: Settings, schema: str, kind: str, definition: str | None, d
 
 
 @schemas.command()
-@click.argument("schema")
+@click.argument("schema", shell_complete=names("schemas"))
 @click.argument("revision", required=False)
 @click.option("--revision-id", metavar="REVISION", help="The revision, as in gcloud; same as the argument.")
 @with_settings
@@ -99,7 +100,7 @@ def rollback(settings: Settings, schema: str, revision: str | None, revision_id:
 
 
 @schemas.command("list-revisions")
-@click.argument("schema")
+@click.argument("schema", shell_complete=names("schemas"))
 @with_settings
 def list_revisions(settings: Settings, schema: str) -> None:
     """List the revisions of a schema, the newest first."""
@@ -141,20 +142,43 @@ def validate_schema(settings: Settings, kind: str, definition: str | None, defin
 
 
 @schemas.command("validate-message")
-@click.option("--schema-name", "schema", required=True, help="The schema, or SCHEMA@REVISION.")
-@click.option("--message-encoding", "encoding", type=click.Choice(["json", "binary"]), required=True)
-@click.option("--message", help="The message, as text.")
+@click.argument("schema", required=False, shell_complete=names("schemas"))
+@click.argument("text", required=False)
+@click.option(
+    "--schema-name", shell_complete=names("schemas"), help="SCHEMA as an option, as in gcloud; SCHEMA@REVISION, too."
+)
+@click.option(
+    "--message-encoding", "encoding", type=click.Choice(["json", "binary"]), default="json", show_default=True
+)
+@click.option("--message", help="TEXT as an option, as in gcloud.")
 @click.option("--message-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The message.")
 @with_settings
 def validate_message(
-    settings: Settings, schema: str, encoding: str, message: str | None, message_file: Path | None
+    settings: Settings,
+    schema: str | None,
+    text: str | None,
+    schema_name: str | None,
+    encoding: str,
+    message: str | None,
+    message_file: Path | None,
 ) -> None:
-    """Check whether a message matches a schema."""
+    """Check whether a message matches a schema.
+
+    \b
+    Example:
+      syncpoint schemas validate-message orders '{"n": 1}'
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
-    if (message is None) == (message_file is None):
-        raise click.UsageError("Give either --message or --message-file.")
-    data = message.encode() if message_file is None and message is not None else _bytes_of(message_file)
+    if schema_name is not None:  # then the only argument is the message
+        if text is not None:
+            raise click.UsageError("Give the schema once: SCHEMA or --schema-name.")
+        schema, text = schema_name, schema
+    if schema is None:
+        raise click.UsageError("Give the schema: SCHEMA or --schema-name.")
+    if sum(one is not None for one in (text, message, message_file)) != 1:
+        raise click.UsageError("Give one of TEXT, --message and --message-file.")
+    data = message_file.read_bytes() if message_file is not None else (text or message or "").encode()
     request = pubsub.ValidateMessageRequest(
         parent=f"projects/{settings.project}",
         name=settings.name("schemas", schema),
@@ -173,10 +197,6 @@ def _given(kind: str, definition: str | None, file: Path | None) -> Any:
         raise click.UsageError("Give either --definition or --definition-file.")
     text = file.read_text() if file is not None else definition
     return pubsub.Schema(type=kind.upper().replace("-", "_"), definition=text)
-
-
-def _bytes_of(file: Path | None) -> bytes:
-    return b"" if file is None else file.read_bytes()
 
 
 def _changed(settings: Settings, method: str, request: Any) -> None:

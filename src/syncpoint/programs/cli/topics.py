@@ -57,7 +57,9 @@ records_topic_option = click.option(
     metavar="TOPIC",
     help="Topic for delivery records, which `syncpoint trace` reads; it needs a retention.",
 )
-schema_option = click.option("--schema", help="The schema that its messages must match.")
+schema_option = click.option(
+    "--schema", shell_complete=names("schemas"), help="The schema that its messages must match."
+)
 encoding_option = click.option(
     "--message-encoding",
     "encoding",

@@ -78,6 +78,12 @@ def test_messages_and_definitions_are_tried(server, run):
     assert "Message failed schema validation." in result.stderr
     request = server.request("SchemaService.ValidateMessage")
     assert (request.name, request.message, request.encoding) == (NAME, b"x", pubsub.Encoding.JSON)
+    for words in (["orders", "x"], ["--schema-name", "orders", "x"], ["orders", "--message", "x"]):
+        server.calls.clear()
+        assert run("schemas", "validate-message", *words).exit_code == 1
+        assert server.request("SchemaService.ValidateMessage") == request
+    for words in ([], ["orders"], ["orders", "x", "--schema-name", "y"], ["orders", "x", "--message", "y"]):
+        assert run("schemas", "validate-message", *words).exit_code == 2
 
 
 def test_a_topic_is_created_with_a_schema(server, run):
