@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.base.runtime.backoff import Backoff
-from syncpoint.front.client.credentials import CallCredentials
-from syncpoint.front.client.traffic import Target
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport.client import Channel, MetadataItems
+
+if TYPE_CHECKING:
+    import ssl
+
+    from syncpoint.front.client.credentials import CallCredentials
+    from syncpoint.front.client.traffic import Target
 
 SERVICES = {
     "Publisher": methods.PUBLISHER,
@@ -62,6 +65,8 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
 
 def client_tls(ca_file: str | None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
     """A context that trusts the certificates in `ca_file` (None: the system's authorities) and shows `cert`."""
+    import ssl
+
     context = ssl.create_default_context(cafile=ca_file)
     if cert is not None:
         context.load_cert_chain(cert, key)
@@ -139,6 +144,8 @@ class Client:
 
     def target(self) -> Target:
         """Return a target for `traffic`: separate connections to the same server, with the same credentials."""
+        from syncpoint.front.client.traffic import Target
+
         host, port = parse_endpoint(self.endpoint)
         return Target(lambda: Channel(host, port, tls=self.tls), self.shown)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.text_tables import GAP, columns_of, lines_of
+
 PIPE_WIDTH = 4_000
 """Columns a table may use where no terminal bounds it."""
 
@@ -27,9 +29,6 @@ CUT = frozenset({"APPLIES TO", "ATTRIBUTES", "CHANGES", "DATA", "DOING", "FILTER
 
 CUT_MIN = 12
 """No cell is made narrower."""
-
-GAP = 3
-"""Columns between two cells."""
 
 BAR_AFTER_S = 2.0
 """Work that is done sooner shows no bar of its progress."""
@@ -126,10 +125,6 @@ def print_table(
     On a terminal what may be cut (`CUT`) is, so that lines fit, unless `whole`; `--wide` shows all of it. `fold` breaks
     cells at the terminal's width instead.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     rows = [list(row) for row in rows]
     if not rows:
         click.echo("(none)", err=True)
@@ -140,29 +135,39 @@ def print_table(
     if terminal and not (fold or whole or _wide()):
         fitting = fitted(headings, rows, columns)
         cut, rows = fitting != rows, fitting
+    if (fold and terminal) or not all(isinstance(cell, str) for row in rows for cell in row):
+        lines = _drawn(headings, rows, columns if fold and terminal else PIPE_WIDTH, terminal)
+    else:
+        lines = lines_of(headings, rows, bold=terminal)
+    for line in lines:
+        click.echo(line)
+    if cut:
+        inform("(cut to fit; --wide shows all)")
+
+
+def _drawn(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int, terminal: bool) -> list[str]:
+    """The lines of a table of anything that rich can draw."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_cell(cell) for cell in row])
     text = io.StringIO()
-    width = columns if fold and terminal else PIPE_WIDTH
     Console(file=text, width=width, highlight=False, force_terminal=terminal).print(table)
-    for line in text.getvalue().splitlines():
-        click.echo(line.rstrip())
-    if cut:
-        inform("(cut to fit; --wide shows all)")
+    return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
 def fitted(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     """The rows with cells cut, the widest first, until a line has `width` columns or no cell may be cut any more."""
-    from rich.cells import cell_len
-
     widths = [
-        max([cell_len(heading), *(cell_len(line) for row in rows for line in str(row[index]).split("\n"))])
+        max([columns_of(heading), *(columns_of(line) for row in rows for line in str(row[index]).split("\n"))])
         for index, heading in enumerate(headings)
     ]
-    least = [max(CUT_MIN, cell_len(one)) if one in CUT else have for one, have in zip(headings, widths, strict=True)]
+    least = [max(CUT_MIN, columns_of(one)) if one in CUT else have for one, have in zip(headings, widths, strict=True)]
     excess = sum(widths) + GAP * (len(widths) - 1) - width
     while excess > 0:
         room = [have - low for have, low in zip(widths, least, strict=True)]
@@ -177,12 +182,17 @@ def fitted(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -
 
 
 def _cut(cell: Any, width: int) -> Any:
-    from rich.cells import cell_len, set_cell_size
-
     if not isinstance(cell, str):
         return cell
-    lines = cell.split("\n")
-    return "\n".join(one if cell_len(one) <= width else set_cell_size(one, width - 1).rstrip() + "…" for one in lines)
+    return "\n".join(one if columns_of(one) <= width else _shortened(one, width) for one in cell.split("\n"))
+
+
+def _shortened(line: str, width: int) -> str:
+    if line.isascii():
+        return line[: width - 1].rstrip() + "…"
+    from rich.cells import set_cell_size
+
+    return set_cell_size(line, width - 1).rstrip() + "…"
 
 
 @contextmanager

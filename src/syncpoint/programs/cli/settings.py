@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import ssl
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,11 +42,13 @@ def config_path() -> Path:
 def read_config() -> dict[str, str]:
     """The contents of the configuration file; empty when there is none."""
     path = config_path()
+    if not path.exists():
+        return {}
+    import tomllib  # not with every command
+
     try:
         with path.open("rb") as file:
             return {key: str(value) for key, value in tomllib.load(file).items()}
-    except FileNotFoundError:
-        return {}
     except (tomllib.TOMLDecodeError, OSError) as error:
         raise Problem(f"cannot read {path}: {error}", "Correct the file, or remove it.") from error
 
@@ -184,7 +184,7 @@ class Settings:
 def _explained(what: str, advice: str) -> Iterator[None]:
     try:
         yield
-    except (ssl.SSLError, OSError) as error:
+    except OSError as error:  # those of TLS are of this kind, too
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise Problem(f"cannot use {what}: {reason}", advice, exit_code=2) from error
 
