@@ -32,6 +32,19 @@ def parse_duration(text: str) -> tuple[int, int]:
     return int(seconds), int(rest * 10**9)
 
 
+def written(seconds: int, nanoseconds: int = 0) -> str:
+    """A duration as `parse_duration` takes it, exactly: `7d`, `1h30m`, `2.5s`; 0 is `0s`."""
+    parts, rest = [], seconds
+    for unit in ("d", "h", "m"):
+        number, rest = divmod(rest, int(UNITS_S[unit]))
+        if number:
+            parts.append(f"{number}{unit}")
+    if rest or nanoseconds or not parts:
+        parts.append(f"{Decimal(rest) + Decimal(nanoseconds).scaleb(-9):f}".rstrip("0").rstrip(".") or "0")
+        parts[-1] = (f"{rest}" if not nanoseconds else parts[-1]) + "s"
+    return "".join(parts)
+
+
 def in_seconds(text: str) -> float:
     """Parse a duration such as 10m into seconds; surrounding blanks are ignored. Raises ValueError."""
     seconds, nanoseconds = parse_duration(text.strip())

@@ -1,4 +1,4 @@
-"""Numbers, spans and moments as people read them: "2 links", "3.65 min", "2026-11-21T03:00:00.000Z".
+"""Numbers, spans and moments as people read them: "2 links", "3 min 39 s", "2026-11-21T03:00:00.000Z".
 
 Place: texts of the command line and of reports, and of what they read.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def counted(number: int, noun: str, plural: str = "s") -> str:
@@ -17,13 +17,20 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A span, from below a millisecond to days; in a larger unit from 2 of it on, or if it is exactly 1."""
+    """A span as people read it, in two units at most: `24.3 ms`, `4.9 s`, `3 min 39 s`, `2 d 7 h`."""
     if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
+        return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    parts: list[str] = []
+    rest = round(seconds)
     for size, unit in _UNITS:
-        if seconds >= 2 * size or seconds == size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+        number, rest = divmod(rest, size)
+        if number:
+            parts.append(f"{number} {unit}")
+        if parts and (number == 0 or len(parts) == 2):
+            break
+    return " ".join(parts)
 
 
 def utc_text(at_us: int, timespec: str = "microseconds") -> str:

@@ -63,7 +63,7 @@ UNAVAILABLE = (
 
 RESOURCES = {
     Code.NOT_FOUND: (
-        "Check the name and the project ({project}); `syncpoint {group} list{elsewhere}` shows what there is."
+        "{meant}Check the name and the project ({project}); `syncpoint {group} list{elsewhere}` shows what there is."
     ),
     Code.ALREADY_EXISTS: "`syncpoint {group} describe {name}` shows it, `syncpoint {group} update {name}` changes it.",
     Code.FAILED_PRECONDITION: (
@@ -133,7 +133,7 @@ SAID = (
         "`syncpoint subscriptions pull {name}` receives from it; for more subscriptions, create a topic.",
     ),
     (r"\S+ is a queue: its topic and its subscription", "`syncpoint queues delete {name}` deletes both."),
-    (r"Queue not found: ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
+    (r"Queue not found: ", "{meant}Check the name and the project ({project}); `syncpoint queues list` shows them."),
     (
         r"\S+ has no dead-letter policy",
         "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` adds a policy.",
@@ -203,7 +203,14 @@ class CheckFailed:
     endpoint: str = ""
     project: str = ""
     about_settings: bool = False  # the message is about cluster.yaml
+    meant: str = ""  # a resource that exists and whose name is much like the one that was given
     missing: str = ""  # the permission that the caller has not, and on what
+
+
+def resource_of(message: str) -> tuple[str, str, str] | None:
+    """The project, collection and id of the topic, subscription, snapshot or schema that a message names."""
+    about = _RESOURCE.search(message)
+    return (about[1], about[2], about[3]) if about else None
 
 
 def advice(failed: CheckFailed) -> str:
@@ -261,5 +268,6 @@ def _words(failed: CheckFailed) -> dict[str, str]:
         "project": about[1] if about else project,
         "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
         "endpoint": failed.endpoint,
+        "meant": f"Did you mean {failed.meant!r}? " if failed.meant else "",
         "missing": failed.missing,
     }

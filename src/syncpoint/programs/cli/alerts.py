@@ -6,7 +6,6 @@ Place: calls of syncpoint.admin.v1.
 from __future__ import annotations
 
 import getpass
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +14,7 @@ import click
 
 from syncpoint.programs.cli.output import as_dict, inform, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+from syncpoint.programs.cli.values import SecondsType
 
 
 @click.group()
@@ -79,10 +77,10 @@ def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> N
 @alerts.command()
 @click.argument("rule")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only alerts that have this label.")
-@click.option("--for", "duration", required=True, metavar="TIME", help="Duration, such as 30m or 4h.")
+@click.option("--for", "duration", required=True, type=SecondsType(), help="How long, such as 30m or 4h.")
 @click.option("--comment", default="", help="Why.")
 @with_settings
-def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: str, comment: str) -> None:
+def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: float, comment: str) -> None:
     """Mute notifications of a rule's alerts for a while (* matches any characters). The alerts are still listed.
 
     \b
@@ -97,7 +95,7 @@ def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: st
         if not equals or not name:
             raise click.UsageError(f"--label {text}: give NAME=VALUE.")
         asked.labels[name] = value
-    asked.end_time.FromSeconds(int(time.time() + seconds(duration)))
+    asked.end_time.FromSeconds(int(time.time() + duration))
     with settings.client() as client:
         made = client.call("Admin.CreateSilence", admin.CreateSilenceRequest(silence=asked))
     inform(
@@ -120,14 +118,6 @@ def unsilence(settings: Settings, silence_name: str) -> None:
     with settings.client() as client:
         client.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
     inform(f"Ended silence {silence_name}.")
-
-
-def seconds(duration: str) -> float:
-    """Parse a time such as 30m into seconds. Raises `click.UsageError`."""
-    found = re.fullmatch(r"([0-9]+)([smhd])", duration)
-    if found is None:
-        raise click.UsageError(f"--for {duration}: give a time such as 30m, 4h or 2d.")
-    return float(int(found[1]) * _UNITS_S[found[2]])
 
 
 def _listed(settings: Settings, *, resolved: int) -> Sequence[Any]:

@@ -18,6 +18,7 @@ from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.front.client.client import Client
@@ -43,7 +44,7 @@ def bench() -> None:
 def _counts(command: Any) -> Any:
     for option in reversed((
         click.option("--messages", type=click.IntRange(1), help="Number of messages. [100000; unlimited with --for]"),
-        click.option("--for", "seconds", type=click.FloatRange(0.1), help="Stop after this many seconds."),
+        click.option("--for", "seconds", type=SecondsType(0.1), help="Stop after this long."),
         click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="Connections."),
     )):  # fmt: skip
         command = option(command)
@@ -99,10 +100,10 @@ def pub(
 @_counts
 @click.option(
     "--idle",
-    default=5.0,
+    default="5s",
     show_default=True,
-    type=click.FloatRange(0.1),
-    help="Stop after this many seconds without a message.",
+    type=SecondsType(0.1),
+    help="Stop after this long without a message.",
 )
 @with_settings
 def sub(

@@ -15,13 +15,14 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.durations import written
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.streaming import Interruption, Lines, data_text, follow, format_option
-from syncpoint.programs.cli.values import TimeType, parse_list, put_time
+from syncpoint.programs.cli.values import SecondsType, TimeType, parse_list, put_time
 
 COLUMNS = [
     ("MESSAGE_ID", "message.messageId"),
@@ -181,8 +182,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
 @click.option(
     "--ack-deadline",
     required=True,
-    type=int,
-    metavar="SECONDS",
+    type=SecondsType(whole=True),
     help="The new deadline, from now; 0 returns the message immediately.",
 )
 @with_settings
@@ -194,7 +194,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
     with settings.client() as client:
         client.call("Subscriber.ModifyAckDeadline", request)
-    inform(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
+    inform(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {written(ack_deadline)}.")
 
 
 @click.command()

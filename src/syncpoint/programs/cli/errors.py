@@ -30,7 +30,8 @@ def _missing(error: SyncpointError) -> str:
 class CommandFailed(click.ClickException):
     """A refusal or failure of the server, or of a library that speaks in its words."""
 
-    def __init__(self, error: SyncpointError, ctx: click.Context | None = None) -> None:
+    def __init__(self, error: SyncpointError, ctx: click.Context | None = None, meant: str = "") -> None:
+        """`meant`: the name of what exists, when the error did not find something like it."""
         super().__init__(error.message)
         self.error = error
         self.exit_code = EXIT_CODES.get(error.code, 1)  # type: ignore[misc]  # click reads it here too
@@ -45,6 +46,7 @@ class CommandFailed(click.ClickException):
                 endpoint=getattr(settings, "endpoint", None) or "",
                 project=getattr(settings, "project_or_none", None) or "",
                 about_settings=getattr(error, "settings_file", None) is not None,
+                meant=meant,
                 missing=_missing(error),
             )
         )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from syncpoint.base.model.wording import counted
+from syncpoint.base.model.wording import counted, lasting
 from syncpoint.programs.cli.installed import folder_of
 from syncpoint.programs.cli.serve import no_authority, unusable
 from syncpoint.programs.cli.settings import Settings
@@ -233,8 +233,8 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
         return [Finding(what, "problem", error.message, error.advice)]
     except (SyncpointError, OSError) as error:
         return [Finding(what, "problem", f"{silent} ({error})", advice)]
-    hours = server.uptime.seconds / 3600
-    shown = f"a server answers: version {server.version}, up {hours:.1f} h, {counted(server.topics, 'topic')}"
+    topics = counted(server.topics, "topic")
+    shown = f"a server answers: version {server.version}, up {lasting(server.uptime.seconds)}, {topics}"
     findings = [Finding(what, "ok", shown)]
     for one in disks:
         if one.state == admin.Disk.DAMAGED:

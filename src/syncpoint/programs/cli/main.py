@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 import syncpoint
-from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.catalog.metadata.contract import StoreError
 from syncpoint.programs.cli.errors import CommandFailed, Problem, not_installed
 from syncpoint.programs.cli.settings import common_options
@@ -124,6 +124,15 @@ class Root(click.Group):
             ctx.fail(f"No such command {word!r}. {hint}".rstrip())
         return super().resolve_command(ctx, args)
 
+    @staticmethod
+    def _meant(error: SyncpointError, ctx: click.Context) -> str:
+        settings = ctx.find_root().obj
+        if error.code is not Code.NOT_FOUND or settings is None:
+            return ""
+        from syncpoint.programs.cli.names import meant
+
+        return meant(settings, error.message)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
@@ -132,7 +141,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except SyncpointError as error:
-            raise CommandFailed(error, ctx) from error
+            raise CommandFailed(error, ctx, self._meant(error, ctx)) from error
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] == "syncpoint":
                 raise

@@ -7,7 +7,9 @@ nothing is offered or printed: a shell has no place for it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import click
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.programs.cli.advice import resource_of
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.settings import Settings
 
@@ -44,17 +47,35 @@ def listing(client: Any, settings: Settings, collection: str) -> Iterator[Any]:
     return found
 
 
+def meant(settings: Settings, message: str) -> str:
+    """The name, short, of what exists and is most like what a refusal did not find; empty when nothing is, and when the
+    server does not tell in time. A name in another project's list is not looked for.
+    """
+    about = resource_of(message)
+    if about is None or not settings.called:
+        return ""
+    project, collection, given = about
+    asked = replace(settings, project_option=project, timeout_option=ASK_S)
+    found = [name.rpartition("/")[2] for name in _known(asked, collection)]
+    return next(iter(difflib.get_close_matches(given, found, 1)), "")
+
+
+def _known(settings: Settings, collection: str) -> list[str]:
+    """Full names of a collection; none where no server answers, or lets nobody look."""
+    try:
+        with settings.client(patience_s=0.0) as client:
+            return [one.name for one in islice(listing(client, settings, collection), OFFERED_MAX)]
+    except (SyncpointError, Problem, click.UsageError, OSError):
+        return []
+
+
 def names(collection: str) -> Completer:
     """What completes a name of a collection, short or in full as it was begun."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         settings = ctx.find_root().ensure_object(Settings)
         settings.timeout_option = ASK_S
-        try:
-            with settings.client(patience_s=0.0) as client:
-                found = [one.name for one in islice(listing(client, settings, collection), OFFERED_MAX)]
-        except (SyncpointError, Problem, click.UsageError, OSError):
-            return []
+        found = _known(settings, collection)
         if not incomplete.startswith("projects/"):
             found = [name.rpartition("/")[2] for name in found]
         return [name for name in found if name.startswith(incomplete)]

@@ -19,6 +19,8 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.durations import written
+from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.text_tables import GAP, columns_of, lines_of
 
 PIPE_WIDTH = 4_000
@@ -34,7 +36,10 @@ BAR_AFTER_S = 2.0
 """Work that is done sooner shows no bar of its progress."""
 
 AGES = frozenset({"oldestUnackedAge", "uptime"})
-"""Durations that tables show in people's units; those that a user sets stay as they are written."""
+"""Durations that were measured, which tables show in people's units."""
+
+SETTINGS = re.compile(r"([Dd]uration|Backoff|[Tt]tl|Window|Period|Deadline)$")
+"""Names of fields that users set to a duration."""
 
 
 def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
@@ -85,9 +90,8 @@ def print_answer(form: str, value: Any, headings: Sequence[str] = (), rows: Iter
 def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[str, str]]) -> None:
     """A list of messages: JSON, or a table of `columns` (heading, path in the JSON form)."""
     values = [as_dict(message) for message in messages]
-    print_answer(
-        form, values, [heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values]
-    )
+    rows = [[shown_duration(path, dig(value, path)) for _, path in columns] for value in values]
+    print_answer(form, values, [heading for heading, _ in columns], rows)
 
 
 def print_message(message: Any, form: str, *, with_zeros: bool = False, last: Sequence[str] = ()) -> None:
@@ -113,7 +117,7 @@ def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -
 
 def print_fields(value: dict[str, Any]) -> None:
     """A table of two columns: a field's path, and what it holds."""
-    rows = [[path, age(content) if path in AGES else show(content)] for path, content in _flatten(value)]
+    rows = [[path, shown_duration(path, content)] for path, content in _flatten(value)]
     print_table(["FIELD", "VALUE"], rows)
 
 
@@ -236,23 +240,16 @@ def _wide() -> bool:
     return context is not None and bool(getattr(context.find_root().obj, "wide", False))
 
 
-def age(text: str) -> str:
-    """A duration as JSON has it (`710.96s`) in people's units, two of them at most: `11 min 51 s`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", text)
+def shown_duration(path: str, content: Any) -> str:
+    """A value as tables show it. A duration as JSON has it (`710.96s`): an age in people's units (`11 min 51 s`), and a
+    setting as an option takes it (`7d`)."""
+    key = path.rpartition(".")[2]
+    found = re.fullmatch(r"(\d+)(?:\.(\d+))?s", content) if isinstance(content, str) else None
     if found is None:
-        return text
-    exact = float(found[1])
-    if exact < 10:
-        return f"{exact:.1f} s"
-    rest = round(exact)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, rest = divmod(rest, size)
-        if number or parts:
-            parts.append(f"{number} {unit}" if number else "")
-        if len(parts) == 2:
-            break
-    return " ".join(part for part in parts if part)
+        return show(content)
+    if key in AGES:
+        return lasting(float(content[:-1]))
+    return written(int(found[1]), int((found[2] or "").ljust(9, "0"))) if SETTINGS.search(key) else content
 
 
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:

@@ -20,6 +20,7 @@ from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.programs.probers.probe_run import ProbedEndpoint
@@ -89,10 +90,9 @@ def list_probers(settings: Settings) -> None:
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=1.0),
-    default=INTERVAL_S,
+    type=SecondsType(1.0),
+    default=f"{INTERVAL_S:g}s",
     show_default=True,
-    metavar="SECONDS",
     help="Interval between runs of a prober at an endpoint.",
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /probers.json here.")

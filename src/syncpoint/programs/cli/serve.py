@@ -22,6 +22,7 @@ from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.offered import KEY_FILE, Offered, offered_options
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import ENDPOINT_DEFAULT
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.base.tracing.tracer import TracingSettings
@@ -85,9 +86,8 @@ folder = click.Path(file_okay=False, path_type=Path)
 )
 @click.option(
     "--otlp-metrics-interval",
-    metavar="SECONDS",
-    type=float,
-    help="Seconds between exports; with --otlp-metrics. [60]",
+    type=SecondsType(1.0),
+    help="Time between exports; with --otlp-metrics. [60s]",
 )
 @click.option(
     "--monitor",

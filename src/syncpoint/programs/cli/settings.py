@@ -19,6 +19,7 @@ import click
 
 from syncpoint.base.model.hosts import loopback
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.front.client.client import Client
@@ -214,9 +215,8 @@ COMMON = (
     kept(
         "timeout_option",
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="Time to wait for an answer [60].",
+        type=SecondsType(0.001),
+        help="Time to wait for an answer [60s].",
     ),
     kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
     kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that require it."),

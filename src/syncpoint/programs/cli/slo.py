@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -66,7 +67,7 @@ def value_of(sli: Any) -> str:
     """The value of an indicator, with its unit."""
     if sli.state in (NO_DATA, NOT_APPLICABLE):
         return state_of(sli.state)
-    return f"{100 * sli.value:.5g}%" if sli.unit == "ratio" else f"{sli.value:.3g} s"
+    return f"{100 * sli.value:.5g}%" if sli.unit == "ratio" else lasting(sli.value)
 
 
 @slo.command()

@@ -12,7 +12,7 @@ import click
 from syncpoint.programs.cli.message_transforms import changed_transforms, file_option
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.settings import Settings
-from syncpoint.programs.cli.values import DurationType, put_duration
+from syncpoint.programs.cli.values import DurationType, SecondsType, put_duration
 
 STORAGE_OPTIONS = (
     click.option("--cloud-storage-bucket", metavar="BUCKET", help="Write messages to files in this bucket."),
@@ -78,7 +78,7 @@ PUSH_OPTIONS = (
 )
 QUEUE_OPTIONS = (
     click.option(
-        "--ack-deadline", type=int, metavar="SECONDS", help="Time to acknowledge a message (10 to 600; default 10)."
+        "--ack-deadline", type=SecondsType(whole=True), help="Time to acknowledge a message (10s to 10m; default 10s)."
     ),
     click.option(
         "--enable-exactly-once-delivery/--no-enable-exactly-once-delivery",

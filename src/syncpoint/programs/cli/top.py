@@ -22,6 +22,7 @@ from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.top_screen import TopView, arranged, cell, drawn, pressed, shown_panels
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.programs.cli.top_figures import TopFigures
@@ -43,7 +44,7 @@ KEY_S = 0.2  # how often a paused screen looks for the terminal's size
 @click.option("--metrics", "addresses", multiple=True, metavar="HOST:PORT", help="A port for metrics; may be repeated.")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(1.0, 3_600.0), help="Seconds between refreshes."
+    "--interval", default="2s", show_default=True, type=SecondsType(1.0, 3_600.0), help="Time between refreshes."
 )
 @click.option("--panel", type=PANEL, help="Show only these.")
 @click.option("--filter", "wanted", default="", help="Show only rows whose name contains this.")

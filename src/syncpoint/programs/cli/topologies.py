@@ -16,6 +16,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.output import inform, print_answer, show
 from syncpoint.programs.cli.settings import Settings, with_settings
+from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.front.client.client import Client
@@ -85,7 +86,7 @@ def topology() -> None:
 @topology.command()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The SVG file.")
 @click.option(
-    "--seconds", type=click.FloatRange(0, 60), default=2.0, help="Time over which rates are measured (default 2)."
+    "--seconds", type=SecondsType(0, 60), default="2s", help="Time over which rates are measured (default 2s)."
 )
 @with_settings
 def graph(settings: Settings, output: Path, seconds: float) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.base.model.durations import is_duration, parse_duration
+from syncpoint.base.model.durations import is_duration, parse_duration, written
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -42,6 +43,32 @@ class DurationType(ParamType):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return "DURATION"
+
+
+class SecondsType(DurationType):
+    """An option's duration in seconds, from `least` to `most`; `whole`: as an integer, which the service wants."""
+
+    def __init__(self, least: float = 0.0, most: float = inf, *, whole: bool = False) -> None:
+        super().__init__()
+        self._least, self._most, self._whole = least, most, whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return value
+        seconds, nanoseconds = super().convert(value, param, ctx)
+        if self._whole and nanoseconds:
+            self.fail(f"{value} is not a whole number of seconds", param, ctx)
+        total: float = seconds if self._whole else seconds + nanoseconds / 1e9
+        if total < self._least:
+            self.fail(f"{value} is too short; at least {_bound(self._least)}", param, ctx)
+        if total > self._most:
+            self.fail(f"{value} is too long; at most {_bound(self._most)}", param, ctx)
+        return total
+
+
+def _bound(seconds: float) -> str:
+    whole = int(seconds)
+    return written(whole, round((seconds - whole) * 10**9))
 
 
 class TimeType(ParamType):

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from click.testing import CliRunner, Result
 
-from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.programs.cli.main import cli
 from syncpoint.programs.cli.settings import Settings
 
@@ -32,6 +32,8 @@ class CannedServer:
 
     def call(self, method: str, request: Any, *, timeout_s: float | None = None) -> Any:
         self.calls.append((method, request))
+        if method not in self.answers and ".List" in method:  # names that a failed command would suggest
+            raise Unavailable(f"{method} has no answer")
         answer = self.answers[method]
         if callable(answer):
             answer = answer(request)

@@ -24,6 +24,7 @@ from syncpoint.base.model.errors import (
 )
 from syncpoint.programs.cli.advice import CheckFailed, advice
 from syncpoint.programs.cli.main import COMMANDS, HABITS, cli
+from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import error_info
 
 pytestmark = pytest.mark.shows("cli")
@@ -366,3 +367,35 @@ def _raise(error: Exception) -> Callable[..., None]:
         raise error
 
     return act
+
+
+def test_a_name_that_is_almost_right_is_answered_with_the_one_that_exists(server, run):
+    server.answers["Publisher.GetTopic"] = NotFound("projects/p/topics/ordres")
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(
+        topics=[pubsub.Topic(name=f"projects/p/topics/{name}") for name in ("invoices", "orders")]
+    )
+    result = run("topics", "describe", "ordres")
+    assert result.exit_code == 3
+    assert "  Did you mean 'orders'? Check the name and the project (p);" in result.stderr
+    asked = server.request("Publisher.ListTopics")
+    assert asked.project == "projects/p"
+
+
+def test_the_project_of_the_name_is_searched_and_not_the_one_in_force(server, run):
+    server.answers["Subscriber.GetSubscription"] = NotFound("projects/shop/subscriptions/biling")
+    server.answers["Subscriber.ListSubscriptions"] = pubsub.ListSubscriptionsResponse(
+        subscriptions=[pubsub.Subscription(name="projects/shop/subscriptions/billing")]
+    )
+    result = run("subscriptions", "describe", "projects/shop/subscriptions/biling")
+    assert "Did you mean 'billing'?" in result.stderr
+    assert server.request("Subscriber.ListSubscriptions").project == "projects/shop"
+
+
+@pytest.mark.parametrize("listed", [Unavailable("no"), pubsub.ListTopicsResponse()])
+def test_nothing_is_meant_where_nothing_is_alike_or_nobody_may_look(server, run, listed):
+    server.answers["Publisher.GetTopic"] = NotFound("projects/p/topics/ordres")
+    server.answers["Publisher.ListTopics"] = listed
+    result = run("topics", "describe", "ordres")
+    assert result.exit_code == 3
+    assert "Did you mean" not in result.stderr
+    assert "`syncpoint topics list` shows what there is" in result.stderr

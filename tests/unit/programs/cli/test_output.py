@@ -75,8 +75,8 @@ def test_cells_of_wide_characters_and_of_many_lines():
 @pytest.mark.parametrize(
     ("given", "reported"),
     [
-        ("0s", "0.0 s"),
-        ("0.25s", "0.2 s"),
+        ("0s", "0 s"),
+        ("0.25s", "250 ms"),
         ("44.315549286s", "44 s"),
         ("59.7s", "1 min"),
         ("710.966638516s", "11 min 51 s"),
@@ -87,7 +87,20 @@ def test_cells_of_wide_characters_and_of_many_lines():
     ],
 )
 def test_ages(given, reported):
-    assert output.age(given) == reported
+    assert output.shown_duration("subscription.uptime", given) == reported
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("messageRetentionDuration", "7d"),
+        ("expirationPolicy.ttl", "7d"),
+        ("options.defaultTtl", "7d"),
+        ("labels.length", "604800s"),
+    ],
+)
+def test_a_duration_that_was_set_is_shown_as_an_option_takes_it(path, shown):
+    assert output.shown_duration(path, "604800s") == shown
 
 
 def test_a_state_begins_with_what_waits(server, run, run_json):

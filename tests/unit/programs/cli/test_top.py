@@ -183,4 +183,4 @@ def test_numbers_are_shown_in_people_s_units() -> None:
         "0", "0.2", "12", "9,999", "25.59 k", "3.2 M", "4 G"]  # fmt: skip
     assert [size(value) for value in (12, 3_350_000, 79.6e9)] == ["12 B", "3.35 MB", "79.6 GB"]
     assert [lasting(value) for value in (0.0243, 4.9, 219, 7_300, 200_000)] == [
-        "24.3 ms", "4.9 s", "3.65 min", "2.03 h", "2.31 d"]  # fmt: skip
+        "24.3 ms", "4.9 s", "3 min 39 s", "2 h 1 min", "2 d 7 h"]  # fmt: skip
