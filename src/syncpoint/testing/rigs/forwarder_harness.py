@@ -39,7 +39,7 @@ class HarnessCaller:
         self.error = error
 
 
-class Subscriber:
+class HarnessSubscriber:
     """Takes messages and remembers them by data."""
 
     def __init__(
@@ -90,6 +90,9 @@ class Subscriber:
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ack_ids).SerializeToString()
         self.harness.leases.modify(request, 4, 0, self.harness.clock.monotonic())
         self.harness.quiesce()
+
+
+Subscriber = HarnessSubscriber  # its short name in tests
 
 
 class _HarnessHome:

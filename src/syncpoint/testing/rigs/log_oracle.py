@@ -33,7 +33,7 @@ COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 @dataclass(frozen=True)
-class Message:
+class LoggedMessage:
     """One message as a log holds it."""
 
     message_id: str
@@ -51,6 +51,9 @@ class Message:
         """All that a copy keeps."""
         attributes = tuple(sorted(self.attributes.items()))
         return self.message_id, self.publish_time, self.data, attributes, self.ordering_key
+
+
+Message = LoggedMessage  # its short name in tests
 
 
 class Oracle:
@@ -93,10 +96,10 @@ class Oracle:
                 if frame.rows:
                     yield one.source, pa.ipc.read_record_batch(pa.py_buffer(frame.batch), SCHEMA)
 
-    def log(self, topic: str) -> list[Message]:
+    def log(self, topic: str) -> list[LoggedMessage]:
         """Return a topic's log message by message."""
         return [
-            Message(
+            LoggedMessage(
                 row["message_id"],
                 row["publish_time"],
                 row["data"],
@@ -129,7 +132,7 @@ class LogComparison:
         return not (self.missing or self.twice or self.changed or self.foreign or self.disordered)
 
 
-def judge(published: Iterable[Message], stored: Iterable[Message]) -> LogComparison:
+def judge(published: Iterable[LoggedMessage], stored: Iterable[LoggedMessage]) -> LogComparison:
     """Compare two logs."""
     wanted, found = list(published), list(stored)
     by_id = {one.message_id: one for one in wanted}
@@ -146,7 +149,7 @@ def judge(published: Iterable[Message], stored: Iterable[Message]) -> LogCompari
     )
 
 
-def disordered(wanted: Iterable[Message], found: Iterable[Message]) -> set[str]:
+def disordered(wanted: Iterable[LoggedMessage], found: Iterable[LoggedMessage]) -> set[str]:
     """Keys whose messages are not in the order in which they were published."""
     orders: list[dict[str, list[str]]] = []
     for messages in (wanted, found):
