@@ -12,12 +12,14 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import as_dict, inform, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import SecondsType
 
 
-@click.group()
+@click.group(cls=Group)
 def alerts() -> None:
     """List, acknowledge and silence alerts."""
 
@@ -54,7 +56,7 @@ def history(settings: Settings, limit: int) -> None:
 
 
 @alerts.command()
-@click.argument("alerts", nargs=-1, required=True, metavar="ALERT...")
+@click.argument("alerts", nargs=-1, required=True, metavar="ALERT...", shell_complete=others("alerts"))
 @click.option("--by", default="", help="Name of the person handling them [your user name].")
 @click.option("--comment", default="", help="A note, such as the cause or the fix.")
 @with_settings
@@ -75,7 +77,7 @@ def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> N
 
 
 @alerts.command()
-@click.argument("rule")
+@click.argument("rule", shell_complete=others("alert rules"))
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only alerts that have this label.")
 @click.option("--for", "duration", required=True, type=SecondsType(), help="How long, such as 30m or 4h.")
 @click.option("--comment", default="", help="Why.")
@@ -104,7 +106,7 @@ def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: fl
 
 
 @alerts.command()
-@click.argument("silence_name", metavar="SILENCE")
+@click.argument("silence_name", metavar="SILENCE", shell_complete=others("silences"))
 @with_settings
 def unsilence(settings: Settings, silence_name: str) -> None:
     """End a silence.

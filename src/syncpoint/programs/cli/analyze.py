@@ -18,6 +18,8 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_fields, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
@@ -42,7 +44,7 @@ plot_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def analyze() -> None:
     """Work out what a topic's stored messages show: on Spark, from the log, without consuming any.
 
@@ -56,7 +58,7 @@ def analyze() -> None:
 
 
 @analyze.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @since_option
 @plot_option
 @master_option
@@ -66,6 +68,11 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 
     Counts are exact; percentiles and distinct counts are estimates; JSON fields come from a sample of at most 20,000
     messages.
+
+    \b
+    Examples:
+      syncpoint analyze profile orders
+      syncpoint analyze profile orders --since 2026-01-31T12:00:00Z --plot orders.svg
     """
     from syncpoint.programs.analytics.stored_messages import stored_topic
     from syncpoint.programs.analytics.topic_profile import topic_profile
@@ -82,7 +89,7 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 
 
 @analyze.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="A filter, as on a subscription.")
 @click.option("--sql", multiple=True, metavar="SQL", help="The SQL filter of a rule; may be repeated.")
 @click.option(
@@ -235,6 +242,10 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
     Reads both logs and computes the expected content of the target. Exit code 1 if a message is missing, duplicated,
     altered, or should have been filtered out; the output names each such message. Give the topics a retention: messages
     that either side no longer stores cannot be compared.
+
+    \b
+    Example:
+      syncpoint analyze reconcile federation.yaml
     """
     from syncpoint.programs.analytics.reconciliation import reconcile as work
     from syncpoint.programs.federation.patterns.registry import links_of

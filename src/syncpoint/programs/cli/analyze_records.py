@@ -13,6 +13,7 @@ import click
 from syncpoint.base.model.names import short_id
 from syncpoint.programs.cli.analyze import APP, analyze, plain, plot_option, plotter
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @analyze.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option(
     "--grace", type=DurationType(), default="60s", show_default=True,
     help="How late a message may arrive and still count as in order.",
@@ -38,6 +39,10 @@ def deliveries(settings: Settings, topic: str, grace: tuple[int, int], master: s
     The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`). Compares its log and its
     records message by message. Exit code 1 if a message was lost, duplicated, never delivered, delivered after its
     acknowledgement, or similar; the output names each such message and the hop.
+
+    \b
+    Example:
+      syncpoint analyze deliveries orders --grace 5m
     """
     from syncpoint.programs.analytics.delivery_reconciliation import reconcile_deliveries
     from syncpoint.programs.analytics.recorded_topic import recorded_topic
@@ -82,7 +87,7 @@ def _print_reconciled(found: DeliveryReconciliation) -> None:
 
 
 @analyze.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option(
     "--target",
     type=DurationType(),
@@ -98,6 +103,10 @@ def slis(settings: Settings, topic: str, target: tuple[int, int], plot: Path | N
 
     A subscription's latency is from the publish to the first delivery; the topic's is from the publish until the
     message is persisted. The topic must be recorded (`syncpoint topics update TOPIC --records-topic RECORDS`).
+
+    \b
+    Example:
+      syncpoint analyze slis orders --target 500ms --plot orders.png
     """
     from syncpoint.programs.analytics.delivery_slis import delivery_slis
     from syncpoint.programs.analytics.recorded_topic import recorded_topic

@@ -13,6 +13,8 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.spark_session import local_spark, master_option, server_of
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
-@click.group()
+@click.group(cls=Group)
 def archive() -> None:
     """Keep a topic's messages as Parquet files, and publish them again.
 
@@ -36,7 +38,7 @@ def archive() -> None:
 
 
 @archive.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or from earlier runs.")
 @click.option("--rows-per-part", type=click.IntRange(min=1), default=500_000, show_default=True)
 @master_option
@@ -46,6 +48,10 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
 
     A cursor on the server retains messages that are not archived yet, within its limits (`syncpoint cursors list`).
     After an interruption, run the command again to continue.
+
+    \b
+    Example:
+      syncpoint archive create orders --to /backup/orders
     """
     settings.called = True  # by the work, through clients of its own
     from syncpoint.programs.federation.archive import archive as work
@@ -66,6 +72,10 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
     """Publish the messages of the archive in FOLDER, in order, each exactly once, with their original ids and times.
 
     The topic is created when it does not exist. After an interruption, run it again: no message is published twice.
+
+    \b
+    Example:
+      syncpoint archive restore /backup/orders --topic orders-restored
     """
     from syncpoint.base.model.errors import Code, SyncpointError
     from syncpoint.programs.federation.archive import restore as work
@@ -89,7 +99,12 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
 @click.argument("folder", type=FOLDER)
 @with_settings
 def verify(settings: Settings, folder: Path) -> None:
-    """Check every file in FOLDER against its checksum."""
+    """Check every file in FOLDER against its checksum.
+
+    \b
+    Example:
+      syncpoint archive verify /backup/orders
+    """
     from syncpoint.programs.federation.manifest import verify as work
 
     found = _manifest(folder)
@@ -113,7 +128,12 @@ def verify(settings: Settings, folder: Path) -> None:
 @click.argument("folder", type=FOLDER)
 @with_settings
 def describe(settings: Settings, folder: Path) -> None:
-    """Describe the archive in FOLDER."""
+    """Describe the archive in FOLDER.
+
+    \b
+    Example:
+      syncpoint archive describe /backup/orders
+    """
     found = _manifest(folder)
     if print_answer(
         settings.format,

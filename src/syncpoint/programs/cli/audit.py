@@ -11,6 +11,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -19,7 +20,7 @@ _FILES = click.argument(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """Read audit logs: who asked for what, and whether it was allowed.
 
@@ -41,6 +42,10 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
     """Check that no line was changed, removed or inserted since it was written. Exit code 1 if one was.
 
     Store the printed hash elsewhere: with --hash, a later check detects a log that was truncated.
+
+    \b
+    Example:
+      syncpoint audit verify audit.jsonl
     """
     from syncpoint.catalog.access import audit as logs
 
@@ -64,7 +69,12 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Show the last N entries.")
 @with_settings
 def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, denied: bool, limit: int) -> None:
-    """Show access decisions."""
+    """Show access decisions.
+
+    \b
+    Example:
+      syncpoint audit show audit.jsonl --denied
+    """
     from syncpoint.catalog.access import audit as logs
 
     try:

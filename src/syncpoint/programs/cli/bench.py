@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer, print_table, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -29,7 +30,7 @@ KEPT = 0.95  # of a rate that was wished for: below, it was not kept
 BUSY = 0.9  # of a core: from here on this program may be what is measured
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure publishing and receiving against a running server, from this machine.
 

@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import as_dict, inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 POLL_S, WAIT_S = 0.5, 60.0
 
 
-@click.group()
+@click.group(cls=Group)
 def classes() -> None:
     """How often, where and how firmly messages are kept.
 
@@ -29,7 +30,12 @@ def classes() -> None:
 @classes.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the durability classes."""
+    """List the durability classes.
+
+    \b
+    Example:
+      syncpoint cluster classes list
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

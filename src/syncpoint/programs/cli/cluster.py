@@ -21,6 +21,7 @@ import click
 from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group, with_examples
 from syncpoint.programs.cli.names import processes
 from syncpoint.programs.cli.offered import Offered, offered_options
 from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
@@ -131,7 +132,7 @@ MORE = {
 }
 
 
-class _Group(click.Group):
+class _Group(Group):
     """Commands of other modules are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -256,7 +257,12 @@ def _same_settings(made: LocalCluster, asked: dict[str, Any]) -> None:
 @folder_option
 @click.option("--remove", is_flag=True, help="Delete the folder, with all messages.")
 def down(folder: Path, remove: bool) -> None:
-    """Stop all processes that `cluster up` started."""
+    """Stop all processes that `cluster up` started.
+
+    \b
+    Example:
+      syncpoint cluster down --dir my-cluster
+    """
     made = _local(folder)
     if made.settings_path.exists() and made.shape() is None and not (made.folder / "pids").exists():
         raise Problem(
@@ -333,7 +339,7 @@ def _show(view: dict[str, Any], form: str) -> int:
 def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], None]) -> None:
     """A command that does one thing to one process, and reports it; `{its}` in `done` names that process to another."""
 
-    @cluster.command(name, help=text)
+    @cluster.command(name, help=with_examples(text, f"cluster {name} --dir my-cluster storage-c2"))
     @folder_option
     @click.argument("process", shell_complete=processes(etcd=True))
     def command(folder: Path, process: str) -> None:

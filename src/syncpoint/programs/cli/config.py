@@ -8,6 +8,7 @@ import os
 import click
 
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, config_path, with_settings
 
@@ -15,7 +16,7 @@ KEYS = ("project", "endpoint")
 key_argument = click.argument("key", type=click.Choice(KEYS))
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Set a default project and endpoint."""
 
@@ -39,7 +40,12 @@ def set_value(settings: Settings, key: str, value: str) -> None:
 @key_argument
 @with_settings
 def unset(settings: Settings, key: str) -> None:
-    """Remove a value."""
+    """Remove a value.
+
+    \b
+    Example:
+      syncpoint config unset endpoint
+    """
     _write({name: value for name, value in settings.config.items() if name != key})
     inform(f"Unset {key}.")
 
@@ -48,7 +54,12 @@ def unset(settings: Settings, key: str) -> None:
 @key_argument
 @with_settings
 def get_value(settings: Settings, key: str) -> None:
-    """Print a value."""
+    """Print a value.
+
+    \b
+    Example:
+      syncpoint config get project
+    """
     if key not in settings.config:
         raise Problem(f"{key} is not set", f"syncpoint config set {key} VALUE", exit_code=3)
     click.echo(settings.config[key])
@@ -57,7 +68,12 @@ def get_value(settings: Settings, key: str) -> None:
 @config.command("list")
 @with_settings
 def list_values(settings: Settings) -> None:
-    """Print all values."""
+    """Print all values.
+
+    \b
+    Example:
+      syncpoint config list
+    """
     print_answer(settings.format, settings.config, ["KEY", "VALUE"], sorted(settings.config.items()))
 
 

@@ -14,13 +14,15 @@ import click
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import inform, print_answer, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 SHOWN = 10  # names of each kind in the answer of `test`
 
 
-@click.group()
+@click.group(cls=Group)
 def constraints() -> None:
     """Control which clients use which forwarders.
 
@@ -88,7 +90,12 @@ def create(settings: Settings, name: str, **rule: Any) -> None:
 @constraints.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the rules, highest priority first."""
+    """List the rules, highest priority first.
+
+    \b
+    Example:
+      syncpoint constraints list
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -103,10 +110,15 @@ def list_all(settings: Settings) -> None:
 
 
 @constraints.command()
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=others("constraints"))
 @with_settings
 def delete(settings: Settings, name: tuple[str, ...]) -> None:
-    """Delete rules."""
+    """Delete rules.
+
+    \b
+    Example:
+      syncpoint constraints delete keep-eu
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client, refusals_explained():
@@ -119,7 +131,12 @@ def delete(settings: Settings, name: tuple[str, ...]) -> None:
 @_rule_options
 @with_settings
 def test(settings: Settings, **rule: Any) -> None:
-    """Try a rule without storing it: show what it applies to, and whether it would be accepted."""
+    """Try a rule without storing it: show what it applies to, and whether it would be accepted.
+
+    \b
+    Example:
+      syncpoint constraints test --deny --clients region=us --forwarders region=eu
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.TestConstraintRequest(constraint=_message("", **rule))

@@ -10,25 +10,31 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import names, others
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 HEADINGS = ("NAME", "TOPIC", "LAG", "LAG BYTES", "LOST", "USED")
 
 
-@click.group()
+@click.group(cls=Group)
 def cursors() -> None:
     """Named readers of topics, such as data pipelines: how far they lag, and what is kept for them."""
 
 
 @cursors.command("list")
-@click.option("--topic", help="Only cursors of this topic.")
+@click.option("--topic", shell_complete=names("topics"), help="Only cursors of this topic.")
 @with_settings
 def list_all(settings: Settings, topic: str | None) -> None:
     """List the cursors of a project, or of a topic.
 
     LAG counts messages after the cursor, LAG BYTES estimates their size, and LOST counts messages that were deleted
     before the cursor passed them.
+
+    \b
+    Example:
+      syncpoint cursors list --topic orders
     """
     from syncpoint.wire.protobuf.messages import pipeline
 
@@ -48,8 +54,8 @@ def _row(cursor: Any) -> tuple[str, ...]:
 
 
 @cursors.command()
-@click.argument("cursor", nargs=-1, required=True)
-@click.option("--topic", required=True, help="The topic of the cursors.")
+@click.argument("cursor", nargs=-1, required=True, shell_complete=others("cursors"))
+@click.option("--topic", required=True, shell_complete=names("topics"), help="The topic of the cursors.")
 @with_settings
 def delete(settings: Settings, cursor: tuple[str, ...], topic: str) -> None:
     """Delete cursors of a topic, and messages that only they retain.

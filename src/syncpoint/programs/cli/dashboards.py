@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from syncpoint.base.model.wording import counted
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform
 
 
-@click.group()
+@click.group(cls=Group)
 def dashboards() -> None:
     """Export dashboards for Grafana."""
 

@@ -167,7 +167,12 @@ class _HeldMessages:
 @ack_ids_option
 @with_settings
 def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None:
-    """Acknowledge messages, so that they are not redelivered."""
+    """Acknowledge messages, so that they are not redelivered.
+
+    \b
+    Example:
+      syncpoint subscriptions ack billing --ack-ids ID-1,ID-2
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
@@ -187,7 +192,13 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
 )
 @with_settings
 def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[str, ...], ack_deadline: int) -> None:
-    """Extend the deadline of messages, or return them (0 seconds)."""
+    """Extend the deadline of messages, or return them (0 seconds).
+
+    \b
+    Examples:
+      syncpoint subscriptions modify-message-ack-deadline billing --ack-ids ID-1,ID-2 --ack-deadline 5m
+      syncpoint subscriptions modify-message-ack-deadline billing --ack-ids ID-1 --ack-deadline 0
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)

@@ -12,6 +12,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -22,7 +23,7 @@ DAMAGED_ADVICE = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def disks() -> None:
     """Show the state of the server's disks."""
 
@@ -30,7 +31,12 @@ def disks() -> None:
 @disks.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the disks with their state, position, free space and missing entries."""
+    """List the disks with their state, position, free space and missing entries.
+
+    \b
+    Example:
+      syncpoint disks list
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

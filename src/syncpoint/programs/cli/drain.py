@@ -15,6 +15,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.constraints import refusals_explained
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import as_dict, inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import DurationType
@@ -23,7 +24,7 @@ POLL_S = 0.5
 
 
 @click.command()
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=others("processes"))
 @click.option("--comment", default="", help="The reason, shown in the list.")
 @click.option("--wait/--no-wait", default=True, help="Return once the target is empty (the default), or immediately.")
 @click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait at most this long.")
@@ -73,10 +74,15 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=others("processes"))
 @with_settings
 def undrain(settings: Settings, target: str) -> None:
-    """Put a process, a cluster or a region back into service."""
+    """Put a process, a cluster or a region back into service.
+
+    \b
+    Example:
+      syncpoint undrain storage-c2
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

@@ -25,6 +25,7 @@ from syncpoint.programs.cli.federation_failover import failback, failover, stand
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
 from syncpoint.programs.cli.federation_plan import plan
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_json
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -32,7 +33,7 @@ STOP_S = 60.0
 WATCH_S = 1.0
 
 
-@click.group()
+@click.group(cls=Group)
 def federation() -> None:
     """Messages move between servers: replication and more, by a file, on Spark.
 
@@ -55,7 +56,12 @@ for _command in (plan, pause, resume, accept_gap, standby, failover, failback, b
 @file_argument
 @with_settings
 def validate(settings: Settings, file: Path) -> None:
-    """Check a file against the schema and for consistency, without contacting a server."""
+    """Check a file against the schema and for consistency, without contacting a server.
+
+    \b
+    Example:
+      syncpoint federation validate federation.yaml
+    """
     found, links = load_file(file)
     inform(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
 
@@ -70,6 +76,11 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
 
     Spark is started when messages wait, scales with the backlog, and is stopped when idle (`runtime.idle`;
     `runtime.warm: true` keeps it).
+
+    \b
+    Examples:
+      syncpoint federation run federation.yaml
+      syncpoint federation run federation.yaml --once
     """
     from rich.console import Console
     from rich.live import Live
@@ -128,7 +139,12 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
 @click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 @with_settings
 def status(settings: Settings, file: Path, watch: bool) -> None:
-    """Show each flow's progress: messages waiting, copied, dropped and refused."""
+    """Show each flow's progress: messages waiting, copied, dropped and refused.
+
+    \b
+    Example:
+      syncpoint federation status federation.yaml --watch
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -188,7 +204,12 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
 @file_argument
 @with_settings
 def stop(settings: Settings, file: Path) -> None:
-    """Stop the federation that runs from this file, and wait until it has stopped."""
+    """Stop the federation that runs from this file, and wait until it has stopped.
+
+    \b
+    Example:
+      syncpoint federation stop federation.yaml
+    """
     from syncpoint.programs.federation.state import StateFolder
 
     found, _ = load_file(file)

@@ -86,6 +86,10 @@ def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
     """Move publishers and consumers of an active-passive TASK to the secondary.
 
     Refused while the primary answers (unless --planned is given), and if the secondary does not answer.
+
+    \b
+    Example:
+      syncpoint federation failover TASK federation.yaml --planned
     """
     from syncpoint.programs.federation.failover import FailoverMove
 

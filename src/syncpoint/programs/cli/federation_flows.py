@@ -33,7 +33,12 @@ LOSSES = (
 @file_argument
 @with_settings
 def pause(settings: Settings, flow: str, file: Path) -> None:
-    """Pause a FLOW until `resume`; messages wait at the source."""
+    """Pause a FLOW until `resume`; messages wait at the source.
+
+    \b
+    Example:
+      syncpoint federation pause FLOW federation.yaml
+    """
     from syncpoint.programs.federation.flow_status import advised
     from syncpoint.programs.federation.servers import Servers
     from syncpoint.programs.federation.state import StateFolder
@@ -50,7 +55,12 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
 @file_argument
 @with_settings
 def resume(settings: Settings, flow: str, file: Path) -> None:
-    """Resume a paused FLOW at its position."""
+    """Resume a paused FLOW at its position.
+
+    \b
+    Example:
+      syncpoint federation resume FLOW federation.yaml
+    """
     from syncpoint.programs.federation.state import StateFolder
 
     whole, _ = load_file(file)
@@ -64,7 +74,12 @@ def resume(settings: Settings, flow: str, file: Path) -> None:
 @file_argument
 @with_settings
 def accept_gap(settings: Settings, flow: str, file: Path) -> None:
-    """Let a FLOW continue after missing messages. The skipped messages are recorded and counted permanently."""
+    """Let a FLOW continue after missing messages. The skipped messages are recorded and counted permanently.
+
+    \b
+    Example:
+      syncpoint federation accept-gap FLOW federation.yaml
+    """
     from syncpoint.programs.federation.servers import Servers
     from syncpoint.programs.federation.state import StateFolder
     from syncpoint.programs.federation.streams.stream_ends import FileStream

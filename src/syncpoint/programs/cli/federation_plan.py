@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 @file_argument
 @with_settings
 def plan(settings: Settings, file: Path) -> None:
-    """Show the links that a file defines, and their flows for the existing topics."""
+    """Show the links that a file defines, and their flows for the existing topics.
+
+    \b
+    Example:
+      syncpoint federation plan federation.yaml
+    """
     from syncpoint.programs.federation.flow_plan import absent_topics
     from syncpoint.programs.federation.servers import Servers
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli import names as offered
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.iam_accounts import accounts, new_key
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -21,7 +23,7 @@ TRIES = 10
 _KINDS = ("topics", "subscriptions", "snapshots", "schemas")
 
 
-@click.group()
+@click.group(cls=Group)
 def iam() -> None:
     """Manage access policies and service accounts."""
 
@@ -68,10 +70,16 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
 
 
 @iam.command()
-@click.argument("role", required=False)
+@click.argument("role", required=False, shell_complete=offered.roles)
 @with_settings
 def roles(settings: Settings, role: str | None) -> None:
-    """List all roles, or the permissions of a role."""
+    """List all roles, or the permissions of a role.
+
+    \b
+    Examples:
+      syncpoint iam roles
+      syncpoint iam roles roles/pubsub.publisher
+    """
     from syncpoint.catalog.access.roles import ROLES
 
     if role is not None and role not in ROLES:
@@ -91,7 +99,12 @@ def roles(settings: Settings, role: str | None) -> None:
 @iam.command()
 @with_settings
 def token(settings: Settings) -> None:
-    """Print a token for the account of --credentials, for `curl` and clients that accept tokens; valid for an hour."""
+    """Print a token for the account of --credentials, for `curl` and clients that accept tokens; valid for an hour.
+
+    \b
+    Example:
+      syncpoint iam token
+    """
     found = settings.credentials()
     if found is None:
         raise Problem("no credentials", "Give --credentials FILE or set SYNCPOINT_CREDENTIALS.", exit_code=2)
@@ -110,12 +123,15 @@ def policy() -> None:
     """
 
 
-_RESOURCE = click.argument("resource", metavar="RESOURCE")
+_RESOURCE = click.argument("resource", metavar="RESOURCE", shell_complete=offered.resources)
 _MEMBER = click.option(
     "--member", required=True, help="user:, serviceAccount:, group: or domain: and an address; allUsers; ..."
 )
 _ROLE = click.option(
-    "--role", required=True, help="A role such as roles/pubsub.publisher; `syncpoint iam roles` lists them."
+    "--role",
+    required=True,
+    shell_complete=offered.roles,
+    help="A role such as roles/pubsub.publisher; `syncpoint iam roles` lists them.",
 )
 
 
@@ -134,7 +150,12 @@ def _named(settings: Settings, resource: str) -> str:
 @_RESOURCE
 @with_settings
 def get_policy(settings: Settings, resource: str) -> None:
-    """Show the policy of a resource."""
+    """Show the policy of a resource.
+
+    \b
+    Example:
+      syncpoint iam policy get topics/orders
+    """
     with settings.client() as client:
         found = _read(client, _named(settings, resource))
     rows = [
@@ -151,6 +172,10 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
     """Replace the policy of a resource by a file (JSON or YAML, as printed by `policy get --format json`).
 
     If the file has the etag that was read, a policy that has changed since is not replaced.
+
+    \b
+    Example:
+      syncpoint iam policy set topics/orders policy.json
     """
     import yaml
     from google.protobuf import json_format
@@ -210,7 +235,12 @@ def add(settings: Settings, resource: str, member: str, role: str, condition: st
 @_ROLE
 @with_settings
 def remove(settings: Settings, resource: str, member: str, role: str) -> None:
-    """Revoke a role from a member, with and without conditions."""
+    """Revoke a role from a member, with and without conditions.
+
+    \b
+    Example:
+      syncpoint iam policy remove topics/orders --member user:ann@example.com --role roles/pubsub.publisher
+    """
 
     def change(found: Any) -> bool:
         hit = [one for one in found.bindings if one.role == role and member in one.members]
@@ -228,10 +258,15 @@ def remove(settings: Settings, resource: str, member: str, role: str) -> None:
 
 @iam.command()
 @_RESOURCE
-@click.argument("permissions", nargs=-1, required=True, metavar="PERMISSION...")
+@click.argument("permissions", nargs=-1, required=True, metavar="PERMISSION...", shell_complete=offered.permissions)
 @with_settings
 def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> None:
-    """Check your permissions on a resource, such as pubsub.topics.publish."""
+    """Check your permissions on a resource, such as pubsub.topics.publish.
+
+    \b
+    Example:
+      syncpoint iam test topics/orders pubsub.topics.publish
+    """
     from syncpoint.wire.protobuf.messages import iam as messages
 
     request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)

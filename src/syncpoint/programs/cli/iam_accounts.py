@@ -13,16 +13,18 @@ from pathlib import Path
 import click
 
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import inform, print_answer, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def accounts() -> None:
     """Accounts of programs, which show who they are with keys."""
 
 
-_EMAIL = click.argument("email", metavar="EMAIL")
+_EMAIL = click.argument("email", metavar="EMAIL", shell_complete=others("accounts"))
 
 
 @accounts.command("create")
@@ -60,6 +62,10 @@ def list_accounts(settings: Settings, foreign: bool) -> None:
 
     With --foreign, list accounts that an operator should review: accounts of any project that another project could
     have created. Reserved accounts have an address that the server's configuration uses; their tokens are refused.
+
+    \b
+    Example:
+      syncpoint iam accounts list
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
@@ -77,7 +83,12 @@ def list_accounts(settings: Settings, foreign: bool) -> None:
 @_EMAIL
 @with_settings
 def delete_account(settings: Settings, email: str) -> None:
-    """Delete an account and its keys; its tokens are refused immediately."""
+    """Delete an account and its keys; its tokens are refused immediately.
+
+    \b
+    Example:
+      syncpoint iam accounts delete shop@demo.iam.gserviceaccount.com
+    """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
     with settings.client() as client:
@@ -105,6 +116,10 @@ def create_key(settings: Settings, email: str, path: Path, days: int | None) -> 
     """Create a key locally, and write a key file for Google's libraries (GOOGLE_APPLICATION_CREDENTIALS).
 
     The server receives only the public key.
+
+    \b
+    Example:
+      syncpoint iam accounts keys create shop@demo.iam.gserviceaccount.com --file shop.json --days 90
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
@@ -126,7 +141,12 @@ def create_key(settings: Settings, email: str, path: Path, days: int | None) -> 
 @_EMAIL
 @with_settings
 def list_keys(settings: Settings, email: str) -> None:
-    """List the keys of an account."""
+    """List the keys of an account.
+
+    \b
+    Example:
+      syncpoint iam accounts keys list shop@demo.iam.gserviceaccount.com
+    """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
     with settings.client() as client:
@@ -140,7 +160,12 @@ def list_keys(settings: Settings, email: str) -> None:
 @click.argument("key_id", metavar="ID")
 @with_settings
 def delete_key(settings: Settings, email: str, key_id: str) -> None:
-    """Delete a key of an account; tokens signed with it are refused immediately."""
+    """Delete a key of an account; tokens signed with it are refused immediately.
+
+    \b
+    Example:
+      syncpoint iam accounts keys delete shop@demo.iam.gserviceaccount.com KEY_ID
+    """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
     with settings.client() as client:

@@ -15,6 +15,7 @@ import click
 
 from syncpoint.base.model.wording import counted, utc_text
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -34,7 +35,7 @@ config_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Look after the keys that message data is sealed with."""
 

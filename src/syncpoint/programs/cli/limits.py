@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -22,7 +23,7 @@ SCOPES = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def limits() -> None:
     """Read and change the server's flow control limits."""
 
@@ -30,7 +31,12 @@ def limits() -> None:
 @limits.command()
 @with_settings
 def get(settings: Settings) -> None:
-    """Show the limits in force."""
+    """Show the limits in force.
+
+    \b
+    Example:
+      syncpoint limits get
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

@@ -21,6 +21,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_json, print_table
 from syncpoint.programs.cli.serve import default_data
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -53,7 +54,7 @@ def which_disks(command: Callable[..., Any]) -> Callable[..., Any]:
     return data(disks(command))
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look into a stopped server's disks: verify them, dump them, and give up what is lost for good."""
 
@@ -109,7 +110,12 @@ def dump(
     payloads: bool,
     limit: int | None,
 ) -> None:
-    """Print the entries of the log, in order; with --format json one JSON object per line."""
+    """Print the entries of the log, in order; with --format json one JSON object per line.
+
+    \b
+    Example:
+      syncpoint log dump --data /srv/syncpoint --limit 20
+    """
     from syncpoint.log.storage.disk.inspect_disks import dump as dump_disks
 
     entries = dump_disks(_stopped(data, disks), log=number, source=source, payloads=payloads)

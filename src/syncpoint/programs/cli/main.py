@@ -77,6 +77,22 @@ COMMANDS = {
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 
+GROUPS = {
+    "Start": ("serve", "env-init", "config", "completion", "doctor", "bench"),
+    "Use": (
+        *("topics", "subscriptions", "tail", "queues", "rules", "schemas", "message-transforms", "snapshots"),
+        *("scheduled", "dead-letters", "cursors", "apply", "diff", "topology"),
+    ),
+    "Find out": ("why", "trace", "receipt", "at-risk", "top"),
+    "Operate": ("server", "disks", "limits", "log", "slo", "alerts", "dashboards", "monitor", "probers"),
+    "Operate a cluster": (
+        *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),
+    ),
+    "Access": ("iam", "tenants", "keys", "audit"),
+    "Data": ("analyze", "archive", "federation"),
+}
+"""The order in which `--help` shows the commands; each stands in one group."""
+
 HABITS = {
     "pubsub": "Leave `pubsub` out, as in: syncpoint topics list.",
     "emulators": "Did you mean 'serve'?",
@@ -103,7 +119,7 @@ class Root(click.Group):
     """The group that imports a command when it is asked for, and turns a server's refusal into a readable failure."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -134,8 +150,10 @@ class Root(click.Group):
         return meant(settings, error.message)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][2]) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

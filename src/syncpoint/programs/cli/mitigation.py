@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_json, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def mitigation() -> None:
     """Look at, pause and resume the draining of sick processes."""
 
@@ -22,7 +23,12 @@ def mitigation() -> None:
 @mitigation.command()
 @with_settings
 def status(settings: Settings) -> None:
-    """Show the health of each process, and decisions, newest first."""
+    """Show the health of each process, and decisions, newest first.
+
+    \b
+    Example:
+      syncpoint mitigation status
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -34,7 +40,12 @@ def status(settings: Settings) -> None:
 @click.option("--comment", default="", help="Why.")
 @with_settings
 def pause(settings: Settings, comment: str) -> None:
-    """Report decisions without acting on them, until resumed. Drained processes stay drained."""
+    """Report decisions without acting on them, until resumed. Drained processes stay drained.
+
+    \b
+    Example:
+      syncpoint mitigation pause --comment "replacing a switch"
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -45,7 +56,12 @@ def pause(settings: Settings, comment: str) -> None:
 @mitigation.command()
 @with_settings
 def resume(settings: Settings) -> None:
-    """Resume mitigation in the mode set in cluster.yaml."""
+    """Resume mitigation in the mode set in cluster.yaml.
+
+    \b
+    Example:
+      syncpoint mitigation resume
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -58,6 +74,10 @@ def resume(settings: Settings) -> None:
 def headroom(settings: Settings) -> None:
     """Check whether the other zones (or, without zones, racks) could carry the load if one was lost. The exit code is 1
     if not.
+
+    \b
+    Example:
+      syncpoint headroom
     """
     from syncpoint.wire.protobuf.messages import admin
 

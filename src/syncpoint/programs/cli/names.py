@@ -1,5 +1,5 @@
-"""Names that a shell offers when TAB is pressed: of topics, subscriptions, snapshots and schemas, for which the server
-is asked, and of a cluster's processes, which stand in its file.
+"""Names that a shell offers when TAB is pressed: of topics and of all else that the server is asked for, and of a
+cluster's processes, which stand in its file.
 
 Place: below the arguments of commands. Promise: where no server answers within `ASK_S`, or no file can be read,
 nothing is offered or printed: a shell has no place for it.
@@ -81,6 +81,101 @@ def names(collection: str) -> Completer:
         return [name for name in found if name.startswith(incomplete)]
 
     return complete
+
+
+def _queues(client: Any, settings: Settings, ctx: click.Context) -> list[str]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    asked = admin.ListQueuesRequest(project=f"projects/{settings.project}")
+    return [one.topic.name.rpartition("/")[2] for one in client.call("Admin.ListQueues", asked).queues]
+
+
+def _rules(client: Any, settings: Settings, ctx: click.Context) -> list[str]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    asked = admin.ListRulesRequest(subscription=settings.name("subscriptions", ctx.params.get("subscription") or ""))
+    return [one.name for one in client.call("Admin.ListRules", asked).rules]
+
+
+def _cursors(client: Any, settings: Settings, ctx: click.Context) -> list[str]:
+    from syncpoint.wire.protobuf.messages import pipeline
+
+    topic = ctx.params.get("topic")
+    place = {"topic": settings.name("topics", topic)} if topic else {"project": f"projects/{settings.project}"}
+    asked = pipeline.ListCursorsRequest(**place)
+    return [one.name for one in client.call("LogReader.ListCursors", asked).cursors]
+
+
+def _accounts(client: Any, settings: Settings, ctx: click.Context) -> list[str]:
+    from syncpoint.wire.protobuf.messages import accounts
+
+    asked = accounts.ListServiceAccountsRequest(project=f"projects/{settings.project}")
+    return [one.email for one in client.call("ServiceAccounts.ListServiceAccounts", asked).accounts]
+
+
+_OTHERS: dict[str, Callable[[Any, Settings, click.Context], list[str]]] = {
+    "queues": _queues,
+    "rules": _rules,
+    "cursors": _cursors,
+    "accounts": _accounts,
+}
+_OF_SERVER = {
+    "alerts": ("Alerts", "alerts", "alert"),
+    "alert rules": ("Alerts", "alerts", "rule"),
+    "constraints": ("Constraints", "constraints", "name"),
+    "durability classes": ("DurabilityClasses", "durability_classes", "name"),
+    "processes": ("Members", "members", "name"),
+    "silences": ("Silences", "silences", "silence"),
+    "tenants": ("Tenants", "tenants", "name"),
+}
+"""What a server has one list of: the method `Admin.List...`, the field of its answer, and what names an item."""
+
+
+def others(what: str) -> Completer:
+    """What completes a name of something else that a server lists: see `_OTHERS` and `_OF_SERVER`."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        settings = ctx.find_root().ensure_object(Settings)
+        settings.timeout_option = ASK_S
+        try:
+            with settings.client(patience_s=0.0) as client:
+                found = _OTHERS[what](client, settings, ctx) if what in _OTHERS else _of_server(client, what)
+        except (SyncpointError, Problem, click.UsageError, OSError):
+            return []
+        given = ctx.params.get(parameter.name or "") or ()
+        return [name for name in dict.fromkeys(found) if name.startswith(incomplete) and name not in given]
+
+    return complete
+
+
+def _of_server(client: Any, what: str) -> list[str]:
+    from syncpoint.wire.protobuf.messages import admin
+
+    method, field, key = _OF_SERVER[what]
+    answer = client.call(f"Admin.List{method}", getattr(admin, f"List{method}Request")())
+    return [getattr(one, key) for one in getattr(answer, field)]
+
+
+def roles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What completes a role."""
+    from syncpoint.catalog.access.roles import ROLES
+
+    return [name for name in ROLES if name.startswith(incomplete)]
+
+
+def permissions(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What completes a permission."""
+    from syncpoint.catalog.access.roles import ROLES
+
+    return sorted({one for held in ROLES.values() for one in held if one.startswith(incomplete)})
+
+
+def resources(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What completes a resource with a policy: `topics/orders`, `project`, `server`."""
+    collection, slash, begun = incomplete.partition("/")
+    if slash:
+        return [f"{collection}/{name}" for name in names(collection)(ctx, parameter, begun)]
+    return [name for name in (*(f"{one}/" for one in _SERVICES), "project", "server") if name.startswith(incomplete)]
 
 
 def processes(*, etcd: bool = False) -> Completer:

@@ -19,6 +19,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.cluster import folder_option, format_option
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@click.group()
+@click.group(cls=Group)
 def orphans() -> None:
     """Messages of topics that a restore of older metadata has made unknown. They are kept until you decide."""
 

@@ -18,6 +18,7 @@ import click
 
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import SecondsType
@@ -33,7 +34,7 @@ DEADLINE_S: Final = 10.0
 INTERVAL_S: Final = 60.0
 
 
-@click.group()
+@click.group(cls=Group)
 def probers() -> None:
     """Clients that try the service again and again, and say whether it does as it should."""
 
@@ -41,7 +42,12 @@ def probers() -> None:
 @probers.command("list")
 @with_settings
 def list_probers(settings: Settings) -> None:
-    """Show the ten probers, their descriptions, and their three metrics with limits."""
+    """Show the ten probers, their descriptions, and their three metrics with limits.
+
+    \b
+    Example:
+      syncpoint probers list
+    """
     from syncpoint.programs.probers.prober_table import PROBERS, Measure
 
     rows = [

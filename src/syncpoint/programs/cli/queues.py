@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import for_each
-from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_fields, print_messages
 from syncpoint.programs.cli.resources import ResourceGroup, labels_option, limit_option
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -67,7 +67,12 @@ def create(settings: Settings, queue: tuple[str, ...], ordering: bool, labels: t
 @limit_option
 @with_settings
 def list_all(settings: Settings, limit: int | None) -> None:
-    """List the queues of a project."""
+    """List the queues of a project.
+
+    \b
+    Example:
+      syncpoint queues list
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListQueuesRequest(project=f"projects/{settings.project}")
@@ -77,10 +82,15 @@ def list_all(settings: Settings, limit: int | None) -> None:
 
 
 @queues.command()
-@click.argument("queue", shell_complete=names("topics"))
+@click.argument("queue", shell_complete=others("queues"))
 @with_settings
 def describe(settings: Settings, queue: str) -> None:
-    """Show a queue: its topic, its subscription, and whether it is suspended."""
+    """Show a queue: its topic, its subscription, and whether it is suspended.
+
+    \b
+    Example:
+      syncpoint queues describe jobs
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -91,10 +101,15 @@ def describe(settings: Settings, queue: str) -> None:
 
 
 @queues.command()
-@click.argument("queue", nargs=-1, required=True, shell_complete=names("topics"))
+@click.argument("queue", nargs=-1, required=True, shell_complete=others("queues"))
 @with_settings
 def delete(settings: Settings, queue: tuple[str, ...]) -> None:
-    """Delete one or more queues, with the messages they hold."""
+    """Delete one or more queues, with the messages they hold.
+
+    \b
+    Example:
+      syncpoint queues delete jobs
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

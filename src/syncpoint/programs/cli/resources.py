@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from syncpoint.programs.cli.errors import for_each
+from syncpoint.programs.cli.help_text import Group, with_examples
 from syncpoint.programs.cli.names import listing, names
 from syncpoint.programs.cli.output import inform, print_message, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -48,7 +49,7 @@ IAM_HABITS = {
 NAMES_OF_TOPICS = frozenset({"records_topic", "forward_to"})
 
 
-class ResourceGroup(click.Group):
+class ResourceGroup(Group):
     """The commands of one kind of resource; a word that is none of them is answered with what was meant."""
 
     def resolve_command(
@@ -67,12 +68,13 @@ class ResourceGroup(click.Group):
 @dataclass(frozen=True)
 class Kind:
     """A kind of resources. `word`: one of them, such as `topic`; `service`: whose methods they are changed by; `field`:
-    what requests call its name.
+    what requests call its name; `example`: a name in its commands' help.
     """
 
     word: str
     service: str
     field: str
+    example: str
 
     @property
     def collection(self) -> str:
@@ -88,7 +90,11 @@ class Kind:
     def add_list(self, group: click.Group, columns: list[tuple[str, str]]) -> None:
         """`list`: those of a project."""
 
-        @group.command("list", help=f"List the {self.collection} of a project.")
+        text = f"List the {self.collection} of a project."
+
+        @group.command(
+            "list", help=with_examples(text, f"{self.collection} list", f"{self.collection} list --limit 10")
+        )
         @limit_option
         @with_settings
         def list_all(settings: Settings, limit: int | None) -> None:
@@ -99,7 +105,7 @@ class Kind:
     def add_describe(self, group: click.Group, text: str) -> None:
         """`describe`: one of them as it is. `text`: help of the command."""
 
-        @group.command(help=text)
+        @group.command(help=with_examples(text, f"{self.collection} describe {self.example}"))
         @click.argument(self.word, shell_complete=names(self.collection))
         @with_settings
         def describe(settings: Settings, **given: str) -> None:
@@ -110,7 +116,7 @@ class Kind:
     def add_delete(self, group: click.Group, text: str) -> None:
         """`delete`: some of them. `text`: help of the command."""
 
-        @group.command(help=text)
+        @group.command(help=with_examples(text, f"{self.collection} delete {self.example}"))
         @click.argument(self.word, nargs=-1, required=True, shell_complete=names(self.collection))
         @with_settings
         def delete(settings: Settings, **given: tuple[str, ...]) -> None:

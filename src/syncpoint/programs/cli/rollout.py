@@ -22,6 +22,7 @@ from syncpoint.base.model.errors import Aborted, FailedPrecondition
 from syncpoint.base.model.wording import lasting
 from syncpoint.programs.cli.cluster import format_option
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _T = TypeVar("_T")
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=Group)
 def rollout() -> None:
     """Bring another version or configuration to production, step by step, and back when it is worse.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import as_dict, dig, inform, print_answer, print_table, show
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -21,7 +22,7 @@ topic_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def scheduled() -> None:
     """List, show and cancel scheduled messages.
 
@@ -37,7 +38,12 @@ def scheduled() -> None:
 )
 @with_settings
 def list_(settings: Settings, topic: str, limit: int) -> None:
-    """List scheduled messages, by time."""
+    """List scheduled messages, by time.
+
+    \b
+    Example:
+      syncpoint scheduled list --topic orders
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListScheduledMessagesRequest(topic=settings.name("topics", topic))
@@ -62,7 +68,12 @@ def list_(settings: Settings, topic: str, limit: int) -> None:
 @topic_option
 @with_settings
 def show_(settings: Settings, message_id: str, topic: str) -> None:
-    """Show a scheduled message with its content."""
+    """Show a scheduled message with its content.
+
+    \b
+    Example:
+      syncpoint scheduled show MESSAGE_ID --topic orders
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetScheduledMessageRequest(topic=settings.name("topics", topic), message_id=message_id)

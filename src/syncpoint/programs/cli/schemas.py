@@ -37,7 +37,7 @@ def schemas() -> None:
     """Manage schemas that messages must match."""
 
 
-SCHEMA = Kind("schema", "SchemaService", "name")
+SCHEMA = Kind("schema", "SchemaService", "name", "order")
 SCHEMA.add_list(schemas, COLUMNS)
 SCHEMA.add_describe(schemas, "Show a schema, or a revision of it (SCHEMA@REVISION).")
 SCHEMA.add_delete(schemas, "Delete one or more schemas. Topics that use them reject new messages.")
@@ -75,7 +75,12 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
 @_definition_file
 @with_settings
 def commit(settings: Settings, schema: str, kind: str, definition: str | None, definition_file: Path | None) -> None:
-    """Add a revision, which must be compatible with the newest revision."""
+    """Add a revision, which must be compatible with the newest revision.
+
+    \b
+    Example:
+      syncpoint schemas commit order --type avro --definition-file order.avsc
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     request = pubsub.CommitSchemaRequest(
@@ -90,7 +95,12 @@ def commit(settings: Settings, schema: str, kind: str, definition: str | None, d
 @click.option("--revision-id", metavar="REVISION", help="The revision, as in gcloud; same as the argument.")
 @with_settings
 def rollback(settings: Settings, schema: str, revision: str | None, revision_id: str | None) -> None:
-    """Add a revision with the definition of an older revision."""
+    """Add a revision with the definition of an older revision.
+
+    \b
+    Example:
+      syncpoint schemas rollback order 5c2a7d1e
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     if (revision is None) == (revision_id is None):
@@ -103,7 +113,12 @@ def rollback(settings: Settings, schema: str, revision: str | None, revision_id:
 @click.argument("schema", shell_complete=names("schemas"))
 @with_settings
 def list_revisions(settings: Settings, schema: str) -> None:
-    """List the revisions of a schema, the newest first."""
+    """List the revisions of a schema, the newest first.
+
+    \b
+    Example:
+      syncpoint schemas list-revisions order
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     request = pubsub.ListSchemaRevisionsRequest(name=settings.name("schemas", schema), view=pubsub.SchemaView.FULL)
@@ -116,7 +131,12 @@ def list_revisions(settings: Settings, schema: str) -> None:
 @click.argument("schema", metavar="SCHEMA@REVISION")
 @with_settings
 def delete_revision(settings: Settings, schema: str) -> None:
-    """Delete a revision; at least one must remain."""
+    """Delete a revision; at least one must remain.
+
+    \b
+    Example:
+      syncpoint schemas delete-revision order@5c2a7d1e
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("schemas", schema)
@@ -131,7 +151,12 @@ def delete_revision(settings: Settings, schema: str) -> None:
 @_definition_file
 @with_settings
 def validate_schema(settings: Settings, kind: str, definition: str | None, definition_file: Path | None) -> None:
-    """Check whether a definition is valid."""
+    """Check whether a definition is valid.
+
+    \b
+    Example:
+      syncpoint schemas validate-schema --type avro --definition-file order.avsc
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     given = _given(kind, definition, definition_file)

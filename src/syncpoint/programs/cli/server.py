@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import print_message
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def server() -> None:
     """Describe the running server."""
 
@@ -19,7 +20,13 @@ def server() -> None:
 @server.command()
 @with_settings
 def describe(settings: Settings) -> None:
-    """Show version, identity, uptime, durability and positions of the running server."""
+    """Show version, identity, uptime, durability and positions of the running server.
+
+    \b
+    Examples:
+      syncpoint server describe
+      syncpoint server describe --format json
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

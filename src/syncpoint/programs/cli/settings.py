@@ -19,6 +19,7 @@ import click
 
 from syncpoint.base.model.hosts import loopback
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import CommonOption
 from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def kept(name: str, option: str, **attributes: Any) -> tuple[str, Callable[[Call
         if value is not None:
             setattr(settings, name, value)
 
-    return option, click.option(option, callback=store, expose_value=False, **attributes)
+    return option, click.option(option, cls=CommonOption, callback=store, expose_value=False, **attributes)
 
 
 _FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False), "metavar": "FILE"}

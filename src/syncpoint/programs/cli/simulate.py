@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -22,7 +23,7 @@ BLUE, RED, GREEN, GREY = "#1f6fb4", "#c8442c", "#3a8f3a", "#888888"
 COLUMNS = ["highest", "gone", "gone_anew", "come", "come_anew", "churn", "churn_anew"]
 
 
-@click.group()
+@click.group(cls=Group)
 def simulate() -> None:
     """Try out routing, on paper."""
 

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from syncpoint.base.model.wording import lasting
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 NO_DATA, NOT_APPLICABLE = 2, 3
 
 
-@click.group()
+@click.group(cls=Group)
 def slo() -> None:
     """Show service level objectives and whether they are met."""
 

@@ -21,7 +21,7 @@ def snapshots() -> None:
     """Save a subscription's acknowledgement state, to seek back to it."""
 
 
-SNAPSHOT = Kind("snapshot", "Subscriber", "snapshot")
+SNAPSHOT = Kind("snapshot", "Subscriber", "snapshot", "before-deploy")
 SNAPSHOT.add_list(snapshots, COLUMNS)
 SNAPSHOT.add_describe(snapshots, "Show a snapshot.")
 SNAPSHOT.add_delete(snapshots, "Delete snapshots, and messages that only they retain.")
@@ -70,7 +70,12 @@ def update(
     remove_labels: tuple[str, ...],
     clear_labels: bool,
 ) -> None:
-    """Change a snapshot's labels."""
+    """Change a snapshot's labels.
+
+    \b
+    Example:
+      syncpoint snapshots update before-deploy --update-labels release=42
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("snapshots", snapshot)

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import names, others
 from syncpoint.programs.cli.output import inform, print_answer, print_table, without_empty_columns
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import parse_pairs
@@ -31,7 +32,7 @@ all_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def rules() -> None:
     """Say by SQL which messages a subscription gets.
 
@@ -126,13 +127,18 @@ def create(settings: Settings, name: str, subscription: str, all_messages: bool,
 
 
 @rules.command()
-@click.argument("name")
+@click.argument("name", shell_complete=others("rules"))
 @subscription_option
 @_rule_options
 @all_option
 @with_settings
 def update(settings: Settings, name: str, subscription: str, all_messages: bool, **rule: Any) -> None:
-    """Replace a rule."""
+    """Replace a rule.
+
+    \b
+    Example:
+      syncpoint rules update large --subscription billing --filter "amount > 500"
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.UpdateRuleRequest(
@@ -150,7 +156,12 @@ def update(settings: Settings, name: str, subscription: str, all_messages: bool,
 @subscription_option
 @with_settings
 def list_all(settings: Settings, subscription: str) -> None:
-    """List the rules of a subscription."""
+    """List the rules of a subscription.
+
+    \b
+    Example:
+      syncpoint rules list --subscription billing
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListRulesRequest(subscription=settings.name("subscriptions", subscription))
@@ -161,12 +172,17 @@ def list_all(settings: Settings, subscription: str) -> None:
 
 
 @rules.command()
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=others("rules"))
 @subscription_option
 @all_option
 @with_settings
 def delete(settings: Settings, name: tuple[str, ...], subscription: str, all_messages: bool) -> None:
-    """Delete rules. A subscription without rules gets nothing."""
+    """Delete rules. A subscription without rules gets nothing.
+
+    \b
+    Example:
+      syncpoint rules delete large --subscription billing
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:

@@ -54,7 +54,7 @@ def subscriptions() -> None:
     """Create, change and list subscriptions; pull, acknowledge and seek."""
 
 
-SUBSCRIPTION = Kind("subscription", "Subscriber", "subscription")
+SUBSCRIPTION = Kind("subscription", "Subscriber", "subscription", "billing")
 OWN = OwnOptions(
     SUBSCRIPTION,
     early_delivery="early_delivery",
@@ -144,7 +144,12 @@ def create(
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
-    """Show a subscription's configuration, including Syncpoint's own options."""
+    """Show a subscription's configuration, including Syncpoint's own options.
+
+    \b
+    Example:
+      syncpoint subscriptions describe billing
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     name = settings.name("subscriptions", subscription)
@@ -175,7 +180,12 @@ def describe(settings: Settings, subscription: str) -> None:
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def state(settings: Settings, subscription: str) -> None:
-    """Show a subscription's backlog, outstanding messages and acknowledged positions."""
+    """Show a subscription's backlog, outstanding messages and acknowledged positions.
+
+    \b
+    Example:
+      syncpoint subscriptions state billing
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))

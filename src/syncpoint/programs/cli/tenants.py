@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.names import names, others
 from syncpoint.programs.cli.output import inform, print_answer, print_message, print_messages
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import parse_list, parse_pairs
@@ -22,7 +24,7 @@ _INTEGERS = ("outstanding_bytes", "connections", "streams", "topics", "subscript
 _KINDS = f"Kinds: requests_per_s, bytes_per_s, cpu, {', '.join(_INTEGERS)}."
 
 
-@click.group()
+@click.group(cls=Group)
 def tenants() -> None:
     """Manage tenants: owners of projects, and bounds that the projects inherit."""
 
@@ -31,7 +33,7 @@ def _listed(name: str, metavar: str, text: str) -> Callable[..., Any]:
     return click.option(name, multiple=True, metavar=f"{metavar},...", help=text)
 
 
-_NAME = click.argument("name")
+_NAME = click.argument("name", shell_complete=others("tenants"))
 _DISPLAY_NAME = click.option("--display-name", help="A display name.")
 _QUOTA = _listed("--quota", "KIND=BOUND", f"Bounds of all its projects together; 0 removes one. {_KINDS}")
 _WEIGHT = click.option("--weight", type=click.IntRange(1, 100), help="Its share of turns against other tenants [1].")
@@ -85,7 +87,12 @@ def create(
 @_NAME
 @with_settings
 def describe(settings: Settings, name: str) -> None:
-    """Describe a tenant."""
+    """Describe a tenant.
+
+    \b
+    Example:
+      syncpoint tenants describe shop
+    """
     with settings.client() as client:
         print_message(_read(client, name), settings.format)
 
@@ -93,7 +100,12 @@ def describe(settings: Settings, name: str) -> None:
 @tenants.command("list")
 @with_settings
 def list_all(settings: Settings) -> None:
-    """List the tenants."""
+    """List the tenants.
+
+    \b
+    Example:
+      syncpoint tenants list
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -137,6 +149,10 @@ def update(
 
     Of a quota, the kinds that are named change. Regions are replaced. A topic whose own storage policy allows other
     regions is named, and nothing is changed.
+
+    \b
+    Example:
+      syncpoint tenants update shop --add-project web --allowed-region eu
     """
     regions = parse_list(allowed_region)
 
@@ -168,7 +184,12 @@ def update(
 @_NAME
 @with_settings
 def delete(settings: Settings, name: str) -> None:
-    """Delete a tenant that has no projects any more."""
+    """Delete a tenant that has no projects any more.
+
+    \b
+    Example:
+      syncpoint tenants delete shop
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -205,7 +226,12 @@ def set_quota(settings: Settings, name: str, quota: tuple[str, ...]) -> None:
 @_NAME
 @with_settings
 def metrics(settings: Settings, name: str) -> None:
-    """Print the metrics of a tenant's projects, in the format of Prometheus."""
+    """Print the metrics of a tenant's projects, in the format of Prometheus.
+
+    \b
+    Example:
+      syncpoint tenants metrics shop
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -215,11 +241,17 @@ def metrics(settings: Settings, name: str) -> None:
 
 
 @tenants.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=names("topics"))
 @click.option("--tenant", default="", help="The tenant of the project, if you own that and not the server.")
 @with_settings
 def effective(settings: Settings, topic: str | None, tenant: str) -> None:
-    """Show the bounds in force for the project, or for a topic, and where each comes from."""
+    """Show the bounds in force for the project, or for a topic, and where each comes from.
+
+    \b
+    Examples:
+      syncpoint tenants effective --tenant shop
+      syncpoint tenants effective orders
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     resource = f"projects/{settings.project}" if topic is None else settings.name("topics", topic)

@@ -13,7 +13,7 @@ import click
 
 from syncpoint.programs.cli.connected import topic_publishers
 from syncpoint.programs.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
-from syncpoint.programs.cli.names import names
+from syncpoint.programs.cli.names import names, others
 from syncpoint.programs.cli.output import as_dict, inform, print_answer, print_described, print_message
 from syncpoint.programs.cli.peek import peek_topic
 from syncpoint.programs.cli.resources import (
@@ -40,6 +40,7 @@ suspend_option = click.option(
 durability_class_option = click.option(
     "--durability-class",
     "durability_class",
+    shell_complete=others("durability classes"),
     metavar="NAME",
     help="In a cluster: store new messages with this class from cluster.yaml.",
 )
@@ -54,6 +55,7 @@ default_ttl_option = click.option(
 records_topic_option = click.option(
     "--records-topic",
     "records_topic",
+    shell_complete=names("topics"),
     metavar="TOPIC",
     help="Topic for delivery records, which `syncpoint trace` reads; it needs a retention.",
 )
@@ -79,7 +81,7 @@ def topics() -> None:
     """Create, change and list topics; publish to them."""
 
 
-TOPIC = Kind("topic", "Publisher", "topic")
+TOPIC = Kind("topic", "Publisher", "topic", "orders")
 OWN = OwnOptions(
     TOPIC,
     default_ttl="default_ttl",
@@ -172,7 +174,12 @@ def create(
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
-    """Show a topic's configuration, including Syncpoint's own options."""
+    """Show a topic's configuration, including Syncpoint's own options.
+
+    \b
+    Example:
+      syncpoint topics describe orders
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     name = settings.name("topics", topic)
@@ -193,7 +200,12 @@ def describe(settings: Settings, topic: str) -> None:
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def state(settings: Settings, topic: str) -> None:
-    """Show where messages are stored."""
+    """Show where messages are stored.
+
+    \b
+    Example:
+      syncpoint topics state orders
+    """
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -242,7 +254,13 @@ def update(
     clear_labels: bool,
     **chosen: Any,
 ) -> None:
-    """Change a topic."""
+    """Change a topic.
+
+    \b
+    Examples:
+      syncpoint topics update orders --message-retention-duration 7d
+      syncpoint topics update orders --update-labels team=shop --default-ttl 1h
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("topics", topic)
@@ -285,7 +303,12 @@ def update(
 @limit_option
 @with_settings
 def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> None:
-    """List the subscriptions of a topic."""
+    """List the subscriptions of a topic.
+
+    \b
+    Example:
+      syncpoint topics list-subscriptions orders
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     _print_names_of(settings, topic, limit, "subscriptions", pubsub.ListTopicSubscriptionsRequest)
@@ -296,7 +319,12 @@ def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> Non
 @limit_option
 @with_settings
 def list_snapshots(settings: Settings, topic: str, limit: int | None) -> None:
-    """List the snapshots of a topic."""
+    """List the snapshots of a topic.
+
+    \b
+    Example:
+      syncpoint topics list-snapshots orders
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     _print_names_of(settings, topic, limit, "snapshots", pubsub.ListTopicSnapshotsRequest)
@@ -314,7 +342,12 @@ def _print_names_of(settings: Settings, topic: str, limit: int | None, collectio
 @click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
 @with_settings
 def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> None:
-    """Detach subscriptions from their topic. They remain, but receive no more messages and lose their backlog."""
+    """Detach subscriptions from their topic. They remain, but receive no more messages and lose their backlog.
+
+    \b
+    Example:
+      syncpoint topics detach-subscription billing
+    """
     from syncpoint.wire.protobuf.messages import pubsub
 
     with settings.client() as client:

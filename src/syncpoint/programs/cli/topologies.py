@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.base.model.wording import counted
+from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer, show
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import SecondsType
@@ -78,7 +79,7 @@ def apply(settings: Settings, file: Path, prune: bool, yes: bool, dry_run: bool)
         carry_out(client, steps, lambda step: inform(f"{WORDS[step.sign].capitalize()}d {step.kind} [{step.name}]."))
 
 
-@click.group()
+@click.group(cls=Group)
 def topology() -> None:
     """Look at how topics and subscriptions hang together."""
 

@@ -6,10 +6,10 @@ from click.shell_completion import ShellComplete
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.main import cli
+from syncpoint.programs.cli.main import COMMANDS, cli
 from syncpoint.programs.cli.settings import Settings
 from syncpoint.testing.rigs.certificates import Authority
-from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.messages import accounts, admin, pipeline, pubsub
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,9 @@ def test_every_command_has_help(run):
         assert result.stdout.startswith("Usage: syncpoint")
         seen += 1
         _, _, commands = result.stdout.partition("\nCommands:\n")
-        if commands and len(words) < 2:
+        if not words:
+            pending += [[name] for name in COMMANDS]
+        elif commands and len(words) < 2:
             for line in commands.split("\n\n")[0].splitlines():
                 if line.startswith("  ") and line[2] != " ":
                     pending.append([*words, line.split()[0]])
@@ -153,6 +155,56 @@ def test_names_are_completed(server, words, incomplete, offered, monkeypatch, tm
     server.answers["Subscriber.ListSubscriptions"] = pubsub.ListSubscriptionsResponse(subscriptions=found)
     shell = ShellComplete(cli, {"obj": Settings(connect=lambda settings: server)}, "syncpoint", "_SYNCPOINT_COMPLETE")
     assert [one.value for one in shell.get_completions(words, incomplete)] == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        (["queues", "describe"], "", ["jobs"]),
+        (["rules", "update", "--subscription", "billing"], "la", ["large"]),
+        (["rules", "delete", "--subscription", "billing", "large"], "", ["small"]),
+        (["cursors", "delete", "--topic", "orders"], "", ["spark"]),
+        (["tenants", "describe"], "s", ["shop"]),
+        (["constraints", "delete"], "", ["keep-eu"]),
+        (["drain"], "st", ["storage-c1"]),
+        (["topics", "create", "orders", "--durability-class"], "", ["telemetry"]),
+        (["alerts", "ack"], "", ["a-1"]),
+        (["alerts", "silence"], "", ["DiskDead"]),
+        (["alerts", "unsilence"], "", ["s-1"]),
+        (["iam", "accounts", "keys", "list"], "", ["shop@p.iam.gserviceaccount.com"]),
+        (["iam", "roles"], "roles/pubsub.pub", ["roles/pubsub.publisher"]),
+        (["iam", "test", "project"], "pubsub.topics.pu", ["pubsub.topics.publish"]),
+        (["iam", "policy", "get"], "to", ["topics/"]),
+        (["iam", "policy", "get"], "topics/or", ["topics/orders"]),
+    ],
+)
+def test_what_else_a_server_lists_is_completed(server, words, incomplete, offered, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCPOINT_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("PUBSUB_PROJECT_ID", "p")
+    topic = pubsub.Topic(name="projects/p/topics/orders")
+    mail = "shop@p.iam.gserviceaccount.com"
+    server.answers |= {
+        "Publisher.ListTopics": pubsub.ListTopicsResponse(topics=[topic]),
+        "Admin.ListQueues": admin.ListQueuesResponse(queues=[admin.Queue(topic={"name": "projects/p/topics/jobs"})]),
+        "Admin.ListRules": admin.ListRulesResponse(rules=[admin.Rule(name=name) for name in ("large", "small")]),
+        "LogReader.ListCursors": pipeline.ListCursorsResponse(cursors=[pipeline.Cursor(name="spark")]),
+        "Admin.ListTenants": admin.ListTenantsResponse(tenants=[admin.Tenant(name="shop")]),
+        "Admin.ListConstraints": admin.ListConstraintsResponse(constraints=[admin.Constraint(name="keep-eu")]),
+        "Admin.ListMembers": admin.ListMembersResponse(members=[admin.Member(name="storage-c1")]),
+        "Admin.ListDurabilityClasses": admin.ListDurabilityClassesResponse(
+            durability_classes=[admin.DurabilityClass(name="telemetry")]
+        ),
+        "Admin.ListAlerts": admin.ListAlertsResponse(alerts=[admin.Alert(alert="a-1", rule="DiskDead")]),
+        "Admin.ListSilences": admin.ListSilencesResponse(silences=[admin.Silence(silence="s-1")]),
+        "ServiceAccounts.ListServiceAccounts": accounts.ListServiceAccountsResponse(
+            accounts=[accounts.ServiceAccount(email=mail)]
+        ),
+    }
+    shell = ShellComplete(cli, {"obj": Settings(connect=lambda settings: server)}, "syncpoint", "_SYNCPOINT_COMPLETE")
+    assert [one.value for one in shell.get_completions(words, incomplete)] == offered
+    server.answers.clear()  # a server that lists nothing: nothing is offered, nothing is printed
+    if not words[-1].startswith("project") and words != ["iam", "roles"] and not offered[0].endswith("/"):
+        assert shell.get_completions(words, incomplete) == []
 
 
 def test_nothing_is_offered_where_no_server_answers(server, monkeypatch, tmp_path):
