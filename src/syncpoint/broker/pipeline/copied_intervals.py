@@ -7,7 +7,9 @@ blocks; a selection costs about two bytes a message. Bounded by what is stored: 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from syncpoint.broker.pipeline import offset_runs
@@ -46,6 +48,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[OffsetBlock]] = {}
+        self.on_leaving: Callable[[OffsetBlock], None] | None = None  # what of a block is about to be forgotten
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks.values()))
@@ -67,6 +70,21 @@ class Copies:
         for source in list(self._blocks):
             yield from list(self._blocks.get(source, ()))
 
+    def of_source(self, source: int, link: str) -> list[OffsetBlock]:
+        """The blocks of a source here that a link has copied, rising."""
+        return [block for block in self._blocks.get(source, ()) if block.link == link]
+
+    def of_link(self, link: str, link_source: int, begin: int, end: int) -> list[OffsetBlock]:
+        """The blocks that may have some of [begin, end) of a link's source."""
+        return [
+            block
+            for block in self.blocks()
+            if block.link == link
+            and block.link_source == link_source
+            and (bounds := _bounds(block.runs))[0] < end
+            and bounds[1] > begin
+        ]
+
     def forget(self, source: int) -> None:
         """Nothing of a source is stored any more."""
         self._blocks.pop(source, None)
@@ -75,7 +93,10 @@ class Copies:
         """Forget what is not stored any more; `first_stored(source)`: None where nothing is known of it yet."""
         for source, held in list(self._blocks.items()):
             first = first_stored(source)
-            if first is not None:
+            if first is not None and held and held[0].first < first:
+                if self.on_leaving is not None:
+                    for block in [one for one in held if one.first < first]:
+                        self.on_leaving(_head(block, first))
                 kept = [_cut(block, first) for block in held if block.end > first]
                 if kept:
                     self._blocks[source] = kept
@@ -109,6 +130,57 @@ class Copies:
             else:
                 joined.append(one)
         return joined
+
+
+_bounds = lru_cache(maxsize=4096)(offset_runs.bounds)
+
+
+def _head(block: OffsetBlock, end: int) -> OffsetBlock:
+    """The part of a block below an offset."""
+    if block.end <= end:
+        return block
+    count = end - block.first
+    return block._replace(count=count, runs=offset_runs.first(block.runs, count))
+
+
+def copied_from(runs: Iterable[tuple[int, int]], blocks: Iterable[OffsetBlock]) -> Iterator[tuple[int, int, int]]:
+    """(link source, begin, length) of what rising runs (begin, length) of a source here are copies of, by its blocks,
+    which rise, too.
+    """
+    left = deque(runs)
+    for block in blocks:
+        first = block.first
+        while left and sum(left[0]) <= first:
+            left.popleft()
+        if not left:
+            return
+        if left[0][0] >= block.end:
+            continue
+        for start, length in offset_runs.decode(block.runs):
+            at = 0
+            while at < len(left) and left[at][0] < first + length:
+                low, high = max(left[at][0], first), min(sum(left[at]), first + length)
+                if low < high:
+                    yield block.link_source, start + low - first, high - low
+                if sum(left[at]) <= first + length and at == 0:
+                    left.popleft()
+                else:
+                    at += 1
+            first += length
+
+
+def copied_to(runs: Sequence[tuple[int, int]], block: OffsetBlock) -> Iterator[tuple[int, int]]:
+    """(begin, length) of where the rising runs of a link's source lie in a block."""
+    first, at = block.first, 0
+    for start, length in offset_runs.decode(block.runs):
+        while at < len(runs) and sum(runs[at]) <= start:
+            at += 1
+        here = at
+        while here < len(runs) and runs[here][0] < start + length:
+            low, high = max(runs[here][0], start), min(sum(runs[here]), start + length)
+            yield first + low - start, high - low
+            here += 1
+        first += length
 
 
 def _cut(block: OffsetBlock, first: int) -> OffsetBlock:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from syncpoint.base.kernel import stamps
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.pipeline.epoch_commits import Work, work_of
-from syncpoint.broker.pipeline.epochs import EpochState
+from syncpoint.broker.pipeline.epochs import EpochState, block_of
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import EpochDecision, EpochPlace
 from syncpoint.broker.publish.facts import records
@@ -174,6 +174,11 @@ class EpochApply:
         for source, payload, count in payloads:
             self._unpersisted += len(payload)
             self.publish.commit.append_batch(source, payload, count, self._persisted(len(payload)))
+        if self.state.on_copied is not None:  # before anybody can see them
+            for (work, _), place in zip(gathered, places, strict=True):
+                block = block_of(self.decision, work, place)
+                if block is not None:
+                    self.state.on_copied(block)
         if self._next == len(self._work):
             self._append_fact(self.state.done(self.decision, self._result()), self._end)
         elif self._unpersisted > UNPERSISTED_BYTES_MAX:

@@ -18,6 +18,7 @@ from syncpoint.broker.pipeline.epoch_commits import (
     Dropped,
     GapRefused,
     Repeated,
+    Work,
     check_commit,
     check_name,
     check_rows,
@@ -40,6 +41,7 @@ class EpochState:
         self.decisions: dict[int, EpochDecision] = {}
         self.links: dict[str, LinkState] = {}
         self.copies = Copies()
+        self.on_copied: Callable[[OffsetBlock], None] | None = None  # these messages have their places
         self._next = 1
 
     def new_id(self) -> int:
@@ -227,19 +229,11 @@ class EpochState:
         if query is not None:
             query.committed(decision.epoch, result)
         for work in work_of(decision):
-            place = decision.places[work.number]
-            if place.count and decision.link and work.piece.link_source:
-                self.copies.add(
-                    OffsetBlock(
-                        decision.link,
-                        work.piece.link_source,
-                        place.source,
-                        work.stage.topics[work.piece.topic],
-                        place.first_offset,
-                        place.count,
-                        offset_runs.behind(work.piece.runs, work.skip),
-                    )
-                )
+            block = block_of(decision, work, decision.places[work.number])
+            if block is not None:
+                self.copies.add(block)
+                if self.on_copied is not None:
+                    self.on_copied(block)
         for stage in decision.stages:
             self.stages.pop(stage.id, None)
 
@@ -322,6 +316,21 @@ class EpochState:
         known = self.queries.get(query)
         if known is not None:
             known.used_ns = max(known.used_ns, now_ns)
+
+
+def block_of(decision: EpochDecision, work: Work, place: EpochPlace) -> OffsetBlock | None:
+    """Which messages of a link's source lie at a place; None: no link has copied them."""
+    if not place.count or not decision.link or not work.piece.link_source:
+        return None
+    return OffsetBlock(
+        decision.link,
+        work.piece.link_source,
+        place.source,
+        work.stage.topics[work.piece.topic],
+        place.first_offset,
+        place.count,
+        offset_runs.behind(work.piece.runs, work.skip),
+    )
 
 
 def _count(link: LinkState, decision: EpochDecision) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.broker.pipeline.ack_exchange import AckExchange
 from syncpoint.broker.pipeline.cursor_names import cursors_of
 from syncpoint.broker.pipeline.exclusive_readers import ChainReaders
 from syncpoint.broker.pipeline.home import HomeRecords
@@ -28,7 +29,7 @@ from syncpoint.broker.publish.chain.host import ChainHost
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.keep.upkeep import TICK_S
 from syncpoint.catalog.metadata.catalog import CatalogCopy
-from syncpoint.wire.protobuf.methods import EPOCH_WRITER, LOG_READER, Method
+from syncpoint.wire.protobuf.methods import ACK_EXCHANGE, EPOCH_WRITER, LOG_READER, Method
 from syncpoint.wire.protobuf.serving import parsed
 from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.stream_state import Message
@@ -38,6 +39,7 @@ CHAIN, REVISION = b"syncpoint-chain", b"syncpoint-revision"  # of a call's metad
 UNARY = (
     *(LOG_READER[name] for name in ("GetPositions", "ListCursors", "DeleteCursor")),
     *(EPOCH_WRITER[name] for name in ("CommitEpoch", "AbortEpoch", "ListLinks", "AcceptGap", "MapOffsets")),
+    *(ACK_EXCHANGE[name] for name in ("AckChanges", "MergeAcks")),
 )
 STREAMS = (LOG_READER.ReadRange, EPOCH_WRITER.Stage)
 READ_S = 0.5  # between two ticks of a reading side
@@ -104,7 +106,8 @@ class ChainPipelines:
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, self.home)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
-        self.unary = {**self.reader.unary(), **self.writer.unary()}
+        self.acks = AckExchange(chain.forwarder, self.writer.state)
+        self.unary = {**self.reader.unary(), **self.writer.unary(), **self.acks.unary()}
         self.streams = {LOG_READER.ReadRange: self.reader.read_range, EPOCH_WRITER.Stage: self.writer.stage}
         self._left: set[str] = set()  # queries whose records are gone
         self._releasing: asyncio.Task[None] | None = None
@@ -112,8 +115,8 @@ class ChainPipelines:
         self._recovered = self._closed = False
 
     def methods(self) -> Methods:
-        """The methods of both services, for who serves this chain alone."""
-        return {**self.reader.methods(), **self.writer.methods()}
+        """The methods of all services, for who serves this chain alone."""
+        return {**self.reader.methods(), **self.writer.methods(), **self.acks.methods()}
 
     async def recover(self) -> None:
         """Claim the home records and finish decided epochs."""
@@ -122,6 +125,7 @@ class ChainPipelines:
         for key in sorted(self.home.elsewhere):
             log.error("%s is in the log of chain %d, and at home in another one", key, self._chain.number)
         await self.writer.finish_decided()
+        self.acks.recover()
         self._recovered = True
 
     def opening(self, topic: int) -> None:
@@ -139,6 +143,7 @@ class ChainPipelines:
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_S
             self.writer.tidy(self._left.__contains__)
+            self.acks.tidy()
             self._left.intersection_update(self.home.queries)
             self.writer.leaving.intersection_update(self.home.queries)
             silent = self.writer.state.silent(self._chain.forwarder.clock.sure_ns())
@@ -165,7 +170,7 @@ class ChainPipelines:
 
 
 class Pipelines:
-    """The methods of LogReader and EpochWriter for all chains of a process."""
+    """The methods of LogReader, EpochWriter and AckExchange for all chains of a process."""
 
     def __init__(self, homes: HomeRecords, shared: CatalogCopy) -> None:
         self._homes, self._shared = homes, shared

@@ -59,3 +59,17 @@ def behind(data: bytes, skip: int) -> bytes:
                 yield begin + gone, length - gone
 
     return encode(rest())
+
+
+def first(data: bytes, count: int) -> bytes:
+    """The first `count` numbers."""
+
+    def some() -> Iterator[tuple[int, int]]:
+        left = count
+        for begin, length in decode(data):
+            if not left:
+                return
+            yield begin, min(length, left)
+            left -= min(length, left)
+
+    return encode(some())

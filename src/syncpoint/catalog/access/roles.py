@@ -55,6 +55,7 @@ _SERVER_EDIT = (
     | _named("syncpoint.tenants", "create delete update setQuotas")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
+_EXCHANGE_ACKS = _named("syncpoint.subscriptions", "exchangeAcks")
 _WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")
 _PROJECT_VIEW = _named("resourcemanager.projects", "get")
 _PROJECT_ADMIN = _PROJECT_VIEW | _named("resourcemanager.projects", "getIamPolicy setIamPolicy")
@@ -72,8 +73,10 @@ TENANT_OWNER: Final = _named("syncpoint.tenants", "get readMetrics setQuotas")
 INTERNAL: Final = "syncpoint.internal.call"
 """Of calls between processes of a cluster. No role holds it: only the cluster's own certificates give it."""
 
-OWNER = _ADMIN | _SERVER_EDIT | _READ_LOGS | _WRITE_LOGS | _PROJECT_ADMIN | _ACT_AS | _ACCOUNTS | _AUDIT
-_EDITOR = _EDIT | _READ_LOGS | _WRITE_LOGS | _PROJECT_VIEW | _ACT_AS
+OWNER = (
+    _ADMIN | _SERVER_EDIT | _READ_LOGS | _WRITE_LOGS | _EXCHANGE_ACKS | _PROJECT_ADMIN | _ACT_AS | _ACCOUNTS | _AUDIT
+)
+_EDITOR = _EDIT | _READ_LOGS | _WRITE_LOGS | _EXCHANGE_ACKS | _PROJECT_VIEW | _ACT_AS
 
 ROLES: Final[dict[str, frozenset[str]]] = {
     "roles/owner": OWNER,
@@ -93,6 +96,7 @@ ROLES: Final[dict[str, frozenset[str]]] = {
     "roles/syncpoint.auditor": _AUDIT,
     "roles/syncpoint.logReader": _READ_LOGS,
     "roles/syncpoint.epochWriter": _WRITE_LOGS,
+    "roles/syncpoint.ackExchanger": _EXCHANGE_ACKS,
 }
 """Permissions by role. The basic roles owner, editor and viewer also hold what is Syncpoint's own."""
 

@@ -256,6 +256,13 @@ RULES: Final[dict[str, Rule]] = {
         },
     ),
     **_of(
+        methods.ACK_EXCHANGE,
+        dict.fromkeys(
+            ("AckChanges", "MergeAcks", "FollowSeek"),
+            all_of(on("syncpoint.subscriptions.exchangeAcks", "subscription", _SUBSCRIPTION)),
+        ),
+    ),
+    **_of(
         methods.ACCOUNTS,
         {
             "CreateServiceAccount": all_of(on("iam.serviceAccounts.create", "project", "projects")),

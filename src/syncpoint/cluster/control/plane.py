@@ -131,13 +131,22 @@ class ControlPlane:
                 continue
         raise Aborted("Other callers kept changing the catalog while this request ran. Try again.")
 
-    async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
-        """Move a subscription to a time or to a snapshot; returns when that is persisted. Raises `Conflict`."""
+    async def seek(
+        self,
+        record: Subscription,
+        *,
+        time_ns: int | None = None,
+        snapshot: int | None = None,
+        together: Sequence[CatalogChange] = (),
+    ) -> None:
+        """Move a subscription to a time or to a snapshot; returns when that is persisted. `together`: changes that are
+        made with it. Raises `Conflict`.
+        """
         if time_ns is not None:
             time_ns = bounded_time_ns(time_ns)
         target = SeekTarget(time_ns if snapshot is None else None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target, changed_ns=self.clock.time_ns())
-        (committed,) = await self.commits.commit([CatalogChange.put(moved)])
+        committed = (await self.commits.commit([*together, CatalogChange.put(moved)]))[-1]
         await self.commits.confirm(record.topic_incarnation, committed.revision)
         self._note(committed.record)
 

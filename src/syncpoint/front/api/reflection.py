@@ -24,7 +24,7 @@ SERVICES = tuple(
         methods.REFLECTION, methods.REFLECTION_ALPHA,
     )
 )  # fmt: skip
-PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)
+PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name, methods.ACK_EXCHANGE.name)
 
 
 def reflection_methods(services: Iterable[str] = SERVICES) -> dict[bytes, Streaming]:

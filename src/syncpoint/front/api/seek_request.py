@@ -4,17 +4,22 @@ Place: Seek is a method of the Subscriber; PreviewSeek a part of syncpoint.admin
 Promise: a preview is refused as the seek would be. What cannot be counted is in `unknown`, never 0.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, detached
+from google.protobuf.message import Message
+
+from syncpoint.base.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, detached
 from syncpoint.base.model.names import parse_snapshot, parse_subscription
 from syncpoint.catalog.metadata.records import SeekTarget, Subscription
+from syncpoint.catalog.metadata.seek_stamps import SeekStamp, StampedGeneration, put_stamp
 from syncpoint.cluster.control.plane import ControlPlane, bounded_time_ns, is_creating
 from syncpoint.front.api.catalog_retries import checked_again
 from syncpoint.front.api.options_admin import Handlers, admin_table
 from syncpoint.front.api.validate import nanoseconds_of
 from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.messages import admin, internal, pubsub
+from syncpoint.wire.protobuf.messages import admin, internal, pipeline, pubsub
+from syncpoint.wire.protobuf.methods import Method
 from syncpoint.wire.protobuf.serving import served
 from syncpoint.wire.transport.calls import Methods
 
@@ -35,14 +40,34 @@ class _AskedSeek(NamedTuple):
 
 
 def seek_methods(control: ControlPlane) -> Methods:
-    """The method table of Seek."""
+    """The method table of Seek, and of seeks that were made at another site."""
 
     async def seek(asked: pubsub.SeekRequest) -> pubsub.SeekResponse:
         record, target = _checked(control, asked)
         await control.seek(record, time_ns=target.time_ns, snapshot=target.snapshot)
         return pubsub.SeekResponse()
 
-    return served({methods.SUBSCRIBER.Seek: checked_again(control, seek)}, fair=True)
+    async def follow(asked: pipeline.FollowSeekRequest) -> pipeline.FollowSeekResponse:
+        stamp = SeekStamp(asked.stamp.number, asked.stamp.site)
+        if stamp.number < 1 or not stamp.site:
+            raise InvalidArgument("stamp", "must have a number of at least 1 and a site")
+        record = _movable(control, asked.subscription)
+        if record.generation != asked.generation:
+            raise Aborted(
+                f"{record.name} is in generation {record.generation} of its seeks, not {asked.generation}. Call"
+                " AckChanges to see where it is."
+            )
+        time_ns = bounded_time_ns(nanoseconds_of(asked, "time")) if asked.HasField("time") else 0
+        made = StampedGeneration(record.generation + 1, stamp)
+        together = put_stamp(control.catalog, record.incarnation, made)
+        await control.seek(record, time_ns=time_ns, together=together)
+        return pipeline.FollowSeekResponse(generation=made.generation)
+
+    table: dict[Method, Callable[[Any], Awaitable[Message]]] = {
+        methods.SUBSCRIBER.Seek: checked_again(control, seek),
+        methods.ACK_EXCHANGE.FollowSeek: checked_again(control, follow),
+    }
+    return served(table, fair=True)
 
 
 class SeekAdmin:
@@ -78,12 +103,7 @@ class SeekAdmin:
 
 def _checked(control: ControlPlane, asked: pubsub.SeekRequest | admin.PreviewSeekRequest) -> _AskedSeek:
     """Raises what a seek is refused with."""
-    name = parse_subscription(asked.subscription)
-    record = control.catalog.subscription(name)
-    if record is None:
-        raise NotFound(name)
-    if record.detached:
-        raise detached(name)
+    record = _movable(control, asked.subscription)
     match asked.WhichOneof("target"):
         case "time":
             return _AskedSeek(record, SeekTarget(time_ns=bounded_time_ns(nanoseconds_of(asked, "time"))))
@@ -99,3 +119,14 @@ def _checked(control: ControlPlane, asked: pubsub.SeekRequest | admin.PreviewSee
             return _AskedSeek(record, SeekTarget(snapshot=snapshot.incarnation))
         case _:
             raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")
+
+
+def _movable(control: ControlPlane, named: str) -> Subscription:
+    """A subscription that can be moved. Raises `NotFound`, `FailedPrecondition`."""
+    name = parse_subscription(named)
+    record = control.catalog.subscription(name)
+    if record is None:
+        raise NotFound(name)
+    if record.detached:
+        raise detached(name)
+    return record

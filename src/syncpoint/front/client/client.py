@@ -36,6 +36,7 @@ SERVICES = {
     "ServiceAccounts": methods.ACCOUNTS,
     "LogReader": methods.LOG_READER,
     "EpochWriter": methods.EPOCH_WRITER,
+    "AckExchange": methods.ACK_EXCHANGE,
 }
 PORT_DEFAULT = "8085"
 EACH_MAX = 64

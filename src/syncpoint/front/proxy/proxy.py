@@ -35,6 +35,7 @@ from syncpoint.front.api.reflection import PIPELINES, SERVICES, reflection_metho
 from syncpoint.front.proxy.cancellable_calls import CancellableCalls
 from syncpoint.front.proxy.exclusive_readers import ClusterReaders
 from syncpoint.front.proxy.failure_detector import FailureDetector
+from syncpoint.front.proxy.pipeline_acks import ClusterAcks
 from syncpoint.front.proxy.pipeline_chains import ChainCalls, Relays
 from syncpoint.front.proxy.pipeline_cursors import ClusterCursors, Commit
 from syncpoint.front.proxy.pipeline_reading import ClusterReader
@@ -132,6 +133,7 @@ class Proxy:
         self.writer = ClusterWriter(
             catalog, Homes(store), chains, self._relays, self.routes, cluster.refresh, sealer=self.sealer
         )
+        self.acks = ClusterAcks(catalog, store, chains, Homes(store), cluster.refresh)
         self.health = HealthService()
         self.detector.on_suspect = self._suspected
         view.on_change.append(self._forget_the_dead)
@@ -145,6 +147,7 @@ class Proxy:
             self.streams.methods(),
             self.reader.methods(),
             self.writer.methods(),
+            self.acks.methods(),
             *control,
             self.health.methods(),
             reflection_methods((*SERVICES, *PIPELINES)),

@@ -47,7 +47,9 @@ from syncpoint.wire.transport.network import Listening, split_address
 from syncpoint.wire.transport.server import Fallback
 
 LATE_S = 0.25
-_RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
+_RELAYED = tuple(
+    one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER, methods.ACK_EXCHANGE)
+)
 
 
 class ProxyRole(Role):

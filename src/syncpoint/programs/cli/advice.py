@@ -252,7 +252,7 @@ def _not_served(failed: CheckFailed, group: str) -> str:
         return "Only clusters support this; {endpoint} is a single server."
     from syncpoint.wire.protobuf import methods  # not with every command
 
-    if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER)):
+    if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER, methods.ACK_EXCHANGE)):
         return "The server's version does not support data pipelines."
     return "Syncpoint does not support this yet; docs/api.md lists the supported API."
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.broker.pipeline import facts, offset_runs
-from syncpoint.broker.pipeline.copied_intervals import Copies, Mapped, OffsetBlock
+from syncpoint.broker.pipeline.copied_intervals import Copies, Mapped, OffsetBlock, copied_from, copied_to
 from tests.kit.epoch_book import as_runs
 
 offset_sets = st.sets(st.integers(0, 400), min_size=1, max_size=60).map(sorted)
@@ -73,3 +73,45 @@ def test_a_limit_cuts_the_answer() -> None:
     copies = Copies()
     copies.add(block(0, list(range(0, 40, 2))))
     assert [one.begin for one in copies.find("l", 5, 0, 40, 3)] == [0, 2, 4]
+
+
+@given(
+    st.lists(offset_sets, min_size=1, max_size=5),
+    st.sets(st.integers(0, 3000), max_size=80),
+    st.randoms(use_true_random=False),
+)
+def test_sets_are_translated_both_ways(pieces: list[list[int]], chosen: set[int], chance) -> None:  # type: ignore[no-untyped-def]
+    blocks, pairs, at = [], {}, 0
+    for number, offsets in enumerate(pieces):
+        shifted = [offset + 500 * number for offset in offsets]
+        blocks.append(block(at, shifted))
+        pairs.update({at + index: offset for index, offset in enumerate(shifted)})
+        at += len(offsets) + chance.randrange(3)
+    runs = list(offset_runs.decode(as_runs(sorted(chosen))))
+    there = [(source, first + index) for source, first, length in copied_from(runs, blocks) for index in range(length)]
+    assert sorted(there) == [(5, offset) for here, offset in sorted(pairs.items()) if here in chosen]
+    here = {first + index for one in blocks for first, length in copied_to(runs, one) for index in range(length)}
+    assert here == {place for place, offset in pairs.items() if offset in chosen}
+
+
+def test_what_leaves_is_reported_before_it_is_forgotten() -> None:
+    copies, left = Copies(), list[OffsetBlock]()
+    copies.on_leaving = left.append
+    copies.add(block(10, [1, 2, 5, 6]))
+    copies.add(block(20, [9, 10], link="m"))
+    copies.prune(lambda source: 12)
+    assert left == [block(10, [1, 2])]
+    copies.prune(lambda source: 12)
+    assert len(left) == 1
+    copies.prune(lambda source: 30)
+    assert left[1:] == [block(12, [5, 6]), block(20, [9, 10], link="m")]
+    assert len(copies) == 0
+
+
+def test_blocks_are_found_by_source_and_by_link() -> None:
+    copies = Copies()
+    copies.add(block(0, [10, 11]))
+    copies.add(block(5, [20], link="m"))
+    assert copies.of_source(2, "l") == [block(0, [10, 11])]
+    assert copies.of_link("l", 5, 0, 11) == [block(0, [10, 11])]
+    assert copies.of_link("l", 5, 12, 99) == copies.of_link("l", 6, 0, 99) == []

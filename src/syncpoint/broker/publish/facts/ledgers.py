@@ -11,7 +11,7 @@ there is no record of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 from syncpoint.base.kernel.acks import decode_runs, encode_runs
@@ -36,6 +36,7 @@ class Ledgers(Mapping[int, Ledger]):
         self._held: dict[int, Ledger] = {}
         self.snapshots: dict[int, SnapshotState] = {}
         self.passed_over = 0
+        self.on_passed: Callable[[Ledger, int, int, int], None] | None = None  # called before a range is passed over
 
     def __getitem__(self, subscription: int) -> Ledger:
         return self._held[subscription]
@@ -95,6 +96,8 @@ class Ledgers(Mapping[int, Ledger]):
         """Messages that are not stored any more, or have run out: nobody can have them. Said by the place where they
         are missed, and again after a restart, so nothing is written.
         """
+        if self.on_passed is not None:
+            self.on_passed(ledger, source, begin, end)
         self.passed_over += ledger.of(source).add(begin, end)
 
     def forget_source(self, source: int, subscriptions: Iterable[int]) -> None:

@@ -43,6 +43,7 @@ class ExtensionNumber(IntEnum):
     ENDED_SOURCES = 5
     EXPIRY = 7
     SOURCE_ENDS = 8
+    ACK_BOOKS = 9
     MESSAGE_IDS = 40
     JUDGED_BATCHES = 41
     SCHEDULED = 60

@@ -5,7 +5,7 @@ decide, its `server` serves the sources to subscribe forwarders. Everything runs
 nothing here waits.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -104,6 +104,7 @@ class PublishForwarder:
         self._facts = self.attempts, self.expiry, self.scheduled, self.ids, self.batches
         self.extensions: list[Extension] = [*self._facts]
         self.holding_extensions: list[HoldingExtension] = [self.scheduled]
+        self.on_leaving: list[Callable[[Source], None]] = []  # before it is written that a source is gone
         self.needs = Needs()
         self._ends: dict[int, int] = {}  # of sources, as the checkpoint that is being written has them
 

@@ -165,6 +165,9 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
         for source in forwarder.sources.by_number.values()
         if source.sealed and source.visible == source.end and forwarder.store.bounds(source.number) is None
     ]
+    for source in empty:
+        for leaves in forwarder.on_leaving:
+            leaves(source)
     if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
         gone = records.encode_sources_gone([source.number for source in empty])
         forwarder.commit.append_fact(EntryKind.LEDGER, gone)  # first: if the rest fails, it is done again

@@ -133,3 +133,12 @@ class Copied(_message.Message):
 class Forgotten(_message.Message):
     queries: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, queries: _Optional[_Iterable[str]] = ...) -> None: ...
+class Acked(_message.Message):
+    subscription: int
+    link: str
+    generation: int
+    source: int
+    runs: bytes
+    passed: bool
+    used_ns: int
+    def __init__(self, subscription: _Optional[int] = ..., link: _Optional[str] = ..., generation: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ..., passed: _Optional[bool] = ..., used_ns: _Optional[int] = ...) -> None: ...

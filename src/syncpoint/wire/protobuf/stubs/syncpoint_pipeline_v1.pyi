@@ -218,3 +218,58 @@ class MapOffsetsResponse(_message.Message):
     mappings: _containers.RepeatedCompositeFieldContainer[OffsetMapping]
     next_offset: int
     def __init__(self, mappings: _Optional[_Iterable[_Union[OffsetMapping, _Mapping]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+class SeekStamp(_message.Message):
+    number: int
+    site: str
+    def __init__(self, number: _Optional[int] = ..., site: _Optional[str] = ...) -> None: ...
+class KnownAcks(_message.Message):
+    source: int
+    count: int
+    prefix: int
+    def __init__(self, source: _Optional[int] = ..., count: _Optional[int] = ..., prefix: _Optional[int] = ...) -> None: ...
+class AckChangesRequest(_message.Message):
+    subscription: str
+    link: str
+    source_topic: str
+    generation: int
+    known: _containers.RepeatedCompositeFieldContainer[KnownAcks]
+    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[_Union[KnownAcks, _Mapping]]] = ...) -> None: ...
+class AckedSource(_message.Message):
+    source: int
+    count: int
+    prefix: int
+    runs: bytes
+    def __init__(self, source: _Optional[int] = ..., count: _Optional[int] = ..., prefix: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
+class AckChangesResponse(_message.Message):
+    generation: int
+    stamp: SeekStamp
+    stamped_generation: int
+    seek_time: _timestamp_pb2.Timestamp
+    source_topic: str
+    sources: _containers.RepeatedCompositeFieldContainer[AckedSource]
+    more: bool
+    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+class AckedRuns(_message.Message):
+    source: int
+    runs: bytes
+    def __init__(self, source: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
+class MergeAcksRequest(_message.Message):
+    subscription: str
+    link: str
+    source_topic: str
+    generation: int
+    sources: _containers.RepeatedCompositeFieldContainer[AckedRuns]
+    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckedRuns, _Mapping]]] = ...) -> None: ...
+class MergeAcksResponse(_message.Message):
+    newly: int
+    refused: int
+    def __init__(self, newly: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+class FollowSeekRequest(_message.Message):
+    subscription: str
+    generation: int
+    stamp: SeekStamp
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, subscription: _Optional[str] = ..., generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class FollowSeekResponse(_message.Message):
+    generation: int
+    def __init__(self, generation: _Optional[int] = ...) -> None: ...
