@@ -20,6 +20,7 @@ import click
 from syncpoint.base.model.errors import Code, FailedPrecondition
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import EXIT_CODES, Problem
+from syncpoint.programs.cli.federation_acks import acks
 from syncpoint.programs.cli.federation_backfill import backfill
 from syncpoint.programs.cli.federation_failover import failback, failover, standby
 from syncpoint.programs.cli.federation_file import file_argument, load_file
@@ -48,7 +49,7 @@ def federation() -> None:
     """
 
 
-for _command in (plan, pause, resume, accept_gap, standby, failover, failback, backfill):
+for _command in (plan, acks, pause, resume, accept_gap, standby, failover, failback, backfill):
     federation.add_command(_command)
 
 
@@ -85,6 +86,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from syncpoint.programs.federation.acks.ack_rounds import AckThread, as_dicts
     from syncpoint.programs.federation.flow_status import table
     from syncpoint.programs.federation.metrics import Metrics
     from syncpoint.programs.federation.sparks import make_spark
@@ -102,7 +104,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             error.message,
             f"`syncpoint federation status {file}` shows its progress, `syncpoint federation stop {file}` stops it.",
         ) from error
-    metrics = None
+    metrics = exchange = None
     unable: dict[str, str] = {}
     try:
         if found.runtime.metrics:
@@ -111,6 +113,8 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             inform(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
         console = Console(stderr=True)
         supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
+        exchange = AckThread(links, lambda states: state.say_acks(as_dicts(states)), last_round=once)
+        exchange.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stopping.set())
         inform(
@@ -125,6 +129,8 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
                 )
                 unable = supervisor.run(until_done=once)
     finally:
+        if exchange is not None:
+            exchange.stop()
         state.release(unable)
     for line in supervisor.summary.lines(unable) if once else ():
         inform(line)

@@ -37,6 +37,7 @@ class FederationLink:
     change: FieldChange = field(default_factory=FieldChange)
     steps: StepChain = field(default_factory=StepChain)
     partitions: tuple[int, ...] = ()
+    acks: bool = False  # acknowledgements and seeks are exchanged, too
 
     @property
     def unchanged(self) -> bool:

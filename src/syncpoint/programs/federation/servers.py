@@ -353,7 +353,7 @@ def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
     try:
         yield
     except SyncpointError as error:
-        if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.")):
+        if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.", "AckExchange.")):
             raise FailedPrecondition(f"{who} runs a version that does not support data pipelines") from error
         if error.code is Code.PERMISSION_DENIED:
             missing = missing_permission(error.details) or "a role with this permission"

@@ -36,6 +36,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
                 topics=tuple(task.keys.get("topics", ["*"])),
                 origins=tuple("" if origin == one else origin for origin in origins),
                 change=task.change,
+                acks=task.keys.get("acks", False),
             )
         )
     return made

@@ -61,6 +61,7 @@ def links_of(task: Task, federation: Federation) -> list[FederationLink]:
         topics=topics,
         rename=rename,
         change=task.change,
+        acks=task.keys.get("acks", False),
     )
     same_server = made.source.endpoint == made.target.endpoint
     if same_server and made.source_project == made.target_project and made.rename == "{topic}":
@@ -100,4 +101,4 @@ def split_topic(name: str, place: str) -> tuple[str, str]:
     return project, short
 
 
-PATTERN = Pattern("replicate", {"from": _FROM, "to": _TO}, ("from", "to"), links)
+PATTERN = Pattern("replicate", {"from": _FROM, "to": _TO, "acks": {"$ref": "#/$defs/acks"}}, ("from", "to"), links)
