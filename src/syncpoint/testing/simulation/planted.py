@@ -25,7 +25,7 @@ class Planted:
     """
 
     patch: Patch
-    shape: Topology | PipelineShape | None
+    shape: Topology | PipelineShape | str | None
     kinds: tuple[str, ...]
     beyond: bool
     seed: int
@@ -59,7 +59,7 @@ SPREAD = Topology(clusters=3, disks=3, spread=True)
 
 
 def planted(
-    shape: Topology | PipelineShape | None,
+    shape: Topology | PipelineShape | str | None,
     *kinds: str,
     seed: int,
     beyond: bool = False,

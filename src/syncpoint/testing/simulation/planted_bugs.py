@@ -18,6 +18,7 @@ from syncpoint.testing.simulation import (
     planted_pushes,
     planted_rules,
     planted_schedules,
+    planted_sites,
     planted_storage,
     planted_subscriptions,
 )
@@ -42,6 +43,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_subscriptions,
     planted_changes,
     planted_imports,
+    planted_sites,
 )
 
 

@@ -340,6 +340,26 @@ IMPORTED_WANTED = frozenset(
 )
 """What has to come up where a node's folder becomes a cluster."""
 
+SITES_WANTED = frozenset(
+    {
+        "a late call counts",
+        "a power cut",
+        "a round is refused",
+        "a round stands still",
+        "a seek",
+        "a seek is followed",
+        "deletion",
+    }
+)
+"""What has to come up where two sites exchange acknowledgements."""
+
+
+def _run_sites(seed: int, trace: Callable[[str], None] | None = None) -> RunResult:
+    from syncpoint.testing.simulation.site_runs import run_sites  # needs pyarrow
+
+    return run_sites(seed, trace=trace)
+
+
 SIMULATIONS = {  # those with the longest lives first
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
     "imported": SimulationKind(run_imported, IMPORTED_WANTED, 6, 60),
@@ -349,6 +369,7 @@ SIMULATIONS = {  # those with the longest lives first
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
+    "sites": SimulationKind(_run_sites, SITES_WANTED, tested=60, enough=60),
 }
 
 

@@ -1,0 +1,46 @@
+"""Bugs planted into the exchange of acknowledgements between sites; see `planted_bugs`. Each is noticed in the
+simulation of `site_runs`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from syncpoint.broker.pipeline import ack_exchange
+from syncpoint.broker.pipeline.ack_exchange import AckExchange
+from syncpoint.programs.federation.acks import ack_pair
+from syncpoint.testing.simulation.planted import planted, together
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.site_runs import DELETED, KEPT, run_sites
+
+
+@planted(KEPT, seed=27, run=run_sites)
+def acknowledgements_outlive_a_seek() -> AbstractContextManager[None]:
+    """What was acknowledged before a seek counts after it (rule 28)."""
+    return patched(ack_exchange, _check_generation=lambda record, named, generation: None)
+
+
+@planted(DELETED, seed=0, run=run_sites)
+def acknowledgements_wait_for_nobody() -> AbstractContextManager[None]:
+    """An acknowledgement that comes before its message is forgotten (rule 29)."""
+    return patched(AckExchange, _copied=lambda self, block: None)
+
+
+@planted(KEPT, seed=0, run=run_sites)
+def seeks_of_two_sites_are_equal() -> AbstractContextManager[None]:
+    """Neither of two concurrent seeks is the later one (rule 30)."""
+
+    def no_site(report: Any, site: str) -> tuple[int, str]:
+        return report.stamp.number + report.generation - report.stamped_generation, "-"
+
+    return patched(ack_pair, stamp_of=no_site)
+
+
+@planted(DELETED, seed=2, run=run_sites)
+def maps_go_with_their_messages() -> AbstractContextManager[None]:
+    """What was acknowledged is known for as long as its messages are stored (rule 34)."""
+    return together(
+        patched(AckExchange, _block_leaves=lambda self, block: None),
+        patched(AckExchange, _source_leaves=lambda self, source: None),
+    )

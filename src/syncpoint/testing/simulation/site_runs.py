@@ -1,0 +1,290 @@
+"""One seed of two sites that exchange acknowledgements: published at both, copied both ways, consumed at both.
+
+Place: over `sim_site`. Steps are drawn from the seed: publishing, consuming, copying, rounds of the exchange that may
+stop in their middle for ever or for a while, power cuts, seeks, deletion. Then all is healed, copied and exchanged, and
+judged: what was acknowledged at one site waits at none, what nobody acknowledged since the newest seek waits at both.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.base.runtime.random import SeededRandom
+from syncpoint.broker.pipeline.links import LinkState
+from syncpoint.catalog.metadata.seek_stamps import stamped
+from syncpoint.programs.federation.acks import ack_pair
+from syncpoint.programs.federation.acks.ack_pair import AckPair, RoundResult, SiteEnd
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.sim_site import SUBSCRIPTION, SimSite
+
+KEPT, DELETED = "kept", "deleted"  # a topic with a retention, and seeks; or what is acknowledged is deleted
+STEPS = 60
+ROUNDS_MAX = 40
+Round = Generator[ack_pair.AckCall, Any, RoundResult]
+Stamp = tuple[int, str]
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Flow:
+    """One direction: its copies, and its pair."""
+
+    name: str
+    source: SimSite
+    target: SimSite
+    epoch: int = 0
+    pair: AckPair = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A link that begins anew knows nothing."""
+        ends = SiteEnd(self.source.name, SUBSCRIPTION), SiteEnd(self.target.name, SUBSCRIPTION)
+        self.pair = AckPair(self.name, *ends)
+
+
+class SiteRun:
+    """The life of two sites."""
+
+    def __init__(self, seed: int, kept: bool, trace: Trace | None) -> None:
+        self.random, self.clock, self.kept, self._trace = SeededRandom(seed), ManualClock(), kept, trace
+        retention_s = 30 * 86_400 if kept else 0
+        self.sites = [SimSite(name, self.random, self.clock, retention_s) for name in "ab"]
+        one, other = self.sites
+        self.flows = [_Flow("f", one, other), _Flow("g", other, one)]
+        self.slow: list[tuple[_Flow, Round, Any]] = []  # rounds that stand still, and what they would go on with
+        self.happened: Counter[str] = Counter()
+        self.confirmed: list[tuple[bytes, Stamp]] = []
+        self.tried: list[tuple[bytes, Stamp]] = []
+        self.published_ns: dict[bytes, int] = {}
+        self.seeks: dict[Stamp, int] = {}
+        self.violations: list[str] = []
+
+    def note(self, text: str) -> None:
+        if self._trace is not None:
+            self._trace(text)
+
+    def run(self) -> None:
+        """All of it."""
+        for flow in self.flows:  # from the first exchange on, acknowledgements are kept for the other site
+            self._publish(flow.source)
+            self._copy(flow)
+            self._round(flow, whole=True)
+        for _ in range(STEPS):
+            self.clock.advance(0.05)
+            self._step()
+        self._heal()
+        self._judge()
+        for site in self.sites:
+            site.close()
+
+    def _step(self) -> None:
+        site, flow = self._one_of(self.sites), self._one_of(self.flows)
+        lot = self.random.randrange(0, 100)
+        if lot < 20:
+            self._publish(site)
+        elif lot < 42:
+            self._consume(site)
+        elif lot < 56:
+            self._copy(flow)
+        elif lot < 76:
+            self._round(flow)
+        elif lot < 84:
+            self._go_on()
+        elif lot < 90:
+            self._crash(site)
+        elif self.kept:
+            self._seek(site)
+        else:
+            self.happened["deletion"] += 1
+            site.collect()
+            site.checkpoint()
+
+    def _one_of(self, things: Sequence[_T]) -> _T:
+        return things[self.random.randrange(0, len(things))]
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def _publish(self, site: SimSite) -> None:
+        now_ns = self.clock.time_ns()
+        for data in site.put(1 + self.random.randrange(0, 4)):
+            self.published_ns[data] = now_ns
+
+    def _consume(self, site: SimSite) -> None:
+        waiting = site.waiting()
+        some = [one for one in waiting if self.random.random() < 0.5]
+        stamp = self._stamp(site)
+        confirmed = site.acknowledge(some)
+        acked = [(one.data, stamp) for one in some]
+        self.tried += acked
+        if confirmed:
+            self.confirmed += acked
+        self.happened["acknowledged"] += len(some)
+        self.note(f"{site.name} acknowledges {[one.data for one in some]} at {stamp}: {confirmed}")
+
+    def _stamp(self, site: SimSite) -> Stamp:
+        last, record = stamped(site.publish.catalog, 11), site.record
+        own = record.generation - last.generation
+        return (last.stamp.number + own, site.name) if own else (last.stamp.number, last.stamp.site)
+
+    def _copy(self, flow: _Flow) -> None:
+        source, target = flow.source, flow.target
+        link = target.writer.state.links.get(flow.name, LinkState(flow.name, ""))
+        planned, there = [], source.extents()
+        for number, begin, end in there:
+            known = link.intervals.get(number)
+            newest = link.newest(0)
+            first = known.end if known is not None else (begin if newest is None else 0)
+            if known is None and newest is not None and number < newest:
+                first = end
+            planned.append((number, min(max(first, begin), end), end))
+        begins = {number: begin for number, begin, _ in planned}
+        copies = [one for one in source.stored() if one.offset >= begins[one.source]]
+        own = [one for one in copies if one.data.startswith(source.name.encode())]
+        try:
+            target.take_copies(flow.name, "r", flow.epoch, source.topic_name, own, planned)
+        except SyncpointError as error:
+            self.note(f"{flow.name} copies nothing: {error}")
+            return
+        flow.epoch += 1
+        self.happened["copied"] += len(own)
+        self.note(f"{flow.name} copies {[one.data for one in own]}")
+
+    def _round(self, flow: _Flow, *, whole: bool = False) -> RoundResult | None:
+        """A round; it may stop in its middle, for a while or for ever."""
+        going = flow.pair.round()
+        return self._advance(flow, going, None, stops=-1 if whole else self.random.randrange(0, 12))
+
+    def _advance(self, flow: _Flow, going: Round, answer: Any, stops: int) -> RoundResult | None:
+        try:
+            call = going.send(answer)
+            while True:
+                if stops == 0:
+                    self.slow.append((flow, going, call))
+                    self.happened["a round stands still"] += 1
+                    return None
+                stops -= 1
+                site = flow.source if call.at_source else flow.target
+                try:
+                    answer = site.call(call.method, call.request)
+                except SyncpointError as error:
+                    call = going.throw(error)
+                    continue
+                if answer.DESCRIPTOR.name == "FollowSeekResponse":
+                    self.happened["a seek is followed"] += 1
+                    self.note(f"{site.name} follows {call.request.stamp}")
+                call = going.send(answer)
+        except StopIteration as over:
+            result: RoundResult = over.value
+            return result
+        except SyncpointError as error:
+            self.happened["a round is refused"] += 1
+            self.note(f"a round of {flow.name} ends: {error}")
+            return None
+
+    def _go_on(self) -> None:
+        """A round that stood still makes its call now, or never; then its link begins anew."""
+        if not self.slow:
+            return
+        flow, going, call = self.slow.pop(self.random.randrange(0, len(self.slow)))
+        if self.random.random() < 0.3:
+            flow.begin()
+            return
+        site = flow.source if call.at_source else flow.target
+        try:
+            answer = site.call(call.method, call.request)
+        except SyncpointError as error:
+            self.note(f"late: {error}")
+            flow.begin()
+            return
+        self.happened["a late call counts"] += 1
+        self._advance(flow, going, answer, stops=-1)
+
+    def _crash(self, site: SimSite) -> None:
+        self.happened["a power cut"] += 1
+        site.crash()
+        site.open()
+        self.note(f"{site.name} is back")
+
+    def _seek(self, site: SimSite) -> None:
+        now_ns = self.clock.time_ns()
+        time_ns = self._one_of([0, now_ns, now_ns - self.random.randrange(0, 2_000_000_000)])
+        site.seek(time_ns)
+        stamp = self._stamp(site)
+        self.seeks[stamp] = time_ns
+        self.happened["a seek"] += 1
+        self.note(f"{site.name} seeks to {time_ns}: {stamp}")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        for flow, going, call in self.slow:
+            site = flow.source if call.at_source else flow.target
+            try:
+                self._advance(flow, going, site.call(call.method, call.request), stops=-1)
+            except SyncpointError as error:
+                self.note(f"late: {error}")
+        for _ in range(ROUNDS_MAX):
+            moved = False
+            for flow in self.flows:
+                self._copy(flow)
+                result = self._round(flow, whole=True)
+                moved |= result is None or bool(result.brought) or result.followed or result.again
+            if not moved:
+                return
+        self.violations.append(f"sites agree: two sites do not come to rest in {ROUNDS_MAX} rounds")
+
+    def _judge(self) -> None:
+        one, other = self.sites
+        stamps = self._stamp(one), self._stamp(other)
+        if stamps[0] != stamps[1]:
+            self.violations.append(f"sites agree: a stands at the seek {stamps[0]}, b at {stamps[1]}")
+            return
+        stamp = stamps[0]
+        acked = {data for data, at in self.confirmed if at == stamp}
+        tried = {data for data, at in self.tried if at == stamp}
+        before_ns = self.seeks.get(stamp, -1)
+        waiting = [{message.data for message in site.waiting()} for site in self.sites]
+        stored = [{message.data for message in site.stored()} for site in self.sites]
+        for site, left, there in zip(self.sites, waiting, stored, strict=True):
+            for data in sorted(left & acked):
+                self.violations.append(f"acknowledged stays acknowledged: {data!r} waits at {site.name} again")
+            owed = {data for data, at_ns in self.published_ns.items() if at_ns >= before_ns} - tried
+            if not self.kept:  # what is stored at its own site, and acknowledged nowhere, is everywhere
+                for data in sorted(owed - there):
+                    self.violations.append(f"nothing is lost: {data!r} is not stored at {site.name}")
+            for data in sorted((owed & there) - left):
+                self.violations.append(f"nothing is lost: {data!r} waits nowhere at {site.name}")
+        for data in sorted((waiting[0] ^ waiting[1]) & stored[0] & stored[1]):
+            self.violations.append(f"sites agree: {data!r} waits at one site only")
+
+
+def run_sites(
+    seed: int,
+    *,
+    shape: str | None = None,
+    kinds: tuple[str, ...] = (),
+    beyond: bool = False,
+    trace: Trace | None = None,
+) -> RunResult:
+    """Run one seed. `shape`: `KEPT` or `DELETED`; drawn from the seed unless given."""
+    begun = time.monotonic()
+    kept = shape == KEPT if shape is not None else seed % 2 == 0
+    if trace is None:
+        logging.disable(logging.CRITICAL)
+    try:
+        life = SiteRun(seed, kept, trace)
+        life.run()
+    finally:
+        if trace is None:
+            logging.disable(logging.NOTSET)
+    return RunResult(seed, life.violations, life.happened, {}, "", STEPS, 0.0, time.monotonic() - begun)
