@@ -44,7 +44,7 @@ class KeyedWork:
 
     def take(self, workers: int) -> list[Message]:
         """Some of what may run now: a share of it that leaves enough to as many others."""
-        count = max(1, min(CHUNK_MAX, len(self.ready) // (2 * workers)))
+        count = max(1, min(CHUNK_MAX, len(self.ready) // (4 * workers)))
         return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
 
     def handled(self, message: Message) -> None:
@@ -87,13 +87,13 @@ class CallbackThreads:
 
     def arrived(self) -> bool:
         """Something came, or it is over; returns whether it is."""
+        reception = self._reception
         with self._changed:
-            over = self._reception is not None and self._reception.over
-            if over:
+            if reception is not None and reception.gives_back:
                 for message in self._work.drop():
                     message.nack()
             self._changed.notify_all()
-        return over
+        return reception is not None and reception.over
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for callbacks under way."""
@@ -102,18 +102,21 @@ class CallbackThreads:
                 thread.join(timeout_s)
 
     def _run(self) -> None:
-        while chunk := self._next():
+        reception = self._reception
+        assert reception is not None
+        while chunk := self._next(reception):
             for message in chunk:
-                self._call(message)
+                if reception.gives_back:
+                    message.nack()
+                else:
+                    self._call(message)
                 with self._changed:
                     self._work.handled(message)
                     if self._work.ready:
                         self._changed.notify()
 
-    def _next(self) -> list[Message]:
+    def _next(self, reception: Reception) -> list[Message]:
         """What to handle next; nothing at the end."""
-        reception = self._reception
-        assert reception is not None
         with self._changed:
             while not reception.over:
                 if self._work.ready:

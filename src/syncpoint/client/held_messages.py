@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.base.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.client.client_errors import AcknowledgeError, AcknowledgeStatus
 from syncpoint.client.client_future import ClientFuture
 from syncpoint.client.client_options import PASSING, FlowControl
@@ -38,7 +38,9 @@ STATUSES: Final = {
 
 @dataclass(slots=True, eq=False)
 class LeaseCall:
-    """A request about leases. `origin`: the address that the messages came from; `seconds`: as in `LeaseChange`."""
+    """A request about leases. `origin`: the address that the messages came from; `seconds`: as in `LeaseChange`;
+    `doubtful`: an attempt before this one may have been carried out.
+    """
 
     origin: str
     seconds: int | None
@@ -46,6 +48,7 @@ class LeaseCall:
     begun_s: float
     outcomes: dict[str, ClientFuture[AcknowledgeStatus]] = field(default_factory=dict)
     pause_s: float = PAUSE_FIRST_S
+    doubtful: bool = False
 
 
 UNKNOWN: Final = Unavailable("It is not known whether the acknowledgement counts: the message may come again.")
@@ -155,7 +158,7 @@ class HeldMessages:
             what = single.get(ack_id, "")
             if single and not what:
                 known.append((outcome, None))
-            elif what.startswith("TRANSIENT_"):
+            elif what.startswith("TRANSIENT_") or (what and call.doubtful):
                 known.append((outcome, AcknowledgeError(AcknowledgeStatus.OTHER, UNKNOWN)))
             else:
                 known.append((outcome, AcknowledgeError(status, error)))
@@ -163,7 +166,8 @@ class HeldMessages:
             origin = present if error.code is Code.UNAVAILABLE else call.origin
             outcomes = {ack_id: one for ack_id, one in call.outcomes.items() if ack_id in kept}
             longer_s = min(2 * call.pause_s, PAUSE_MAX_S)
-            following = LeaseCall(origin, call.seconds, again, call.begun_s, outcomes, longer_s)
+            doubtful = call.doubtful or not (single or isinstance(error, Unprocessed))
+            following = LeaseCall(origin, call.seconds, again, call.begun_s, outcomes, longer_s, doubtful)
             self._serial += 1
             at_s = now_s + call.pause_s * (1 - self._chance() / 2)
             heapq.heappush(self._again, (at_s, self._serial, following))

@@ -26,11 +26,13 @@ from syncpoint.client.received_messages import LeaseChange, MessageBatch
 from syncpoint.client.service_link import ServiceLink
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.transport.client import ClientStream
 
 GATHER_S: Final = 0.005
 """How long acknowledgements wait for others, where many messages may be held."""
 GATHER_FROM: Final = 200
 CALL_S: Final = 30.0
+HANG_UP_S: Final = 2.0
 END_S: Final = 10.0
 """How long an end waits for the answers to its last acknowledgements."""
 
@@ -56,6 +58,7 @@ class Reception:
         self._tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()  # something was answered, or became done
         self._pausing = 0  # switches under way
+        self._stream: ClientStream | None = None
         self._may_receive = asyncio.Event()
         self._may_receive.set()
         self._receiving = self._loop.create_task(self._keep_receiving())
@@ -78,6 +81,11 @@ class Reception:
                 self._loop.call_soon_threadsafe(self._gather)
 
     @property
+    def gives_back(self) -> bool:
+        """Whether what is not being handled is to be given back, since this is over, or moves to another address."""
+        return self.over or self._pausing > 0
+
+    @property
     def done(self) -> bool:
         """Whether it is over, and nothing of it is held or waits to be sent."""
         return self.over and not self._held.messages and self._held.idle
@@ -93,6 +101,7 @@ class Reception:
         self._stopped = True
         self.finish()
         await self._until(lambda: not self._held.messages, drain_s)
+        await self._hang_up()
         await self.flush()
         self._receiving.cancel()
         self._leasing.cancel()
@@ -127,9 +136,10 @@ class Reception:
         self._may_receive.clear()
         try:
             self._give_back()
+            self.arrived()
             self._held.extend(time.monotonic(), every=True)  # what was taken stays ours without the stream
             await self.flush(drain_s)
-            self._break()
+            await self._hang_up()
             await self._until(lambda: not self._held.messages and self._held.idle, drain_s)
             await move()
         finally:
@@ -145,10 +155,20 @@ class Reception:
                     await self._quiet.wait()
         return reached()
 
-    def _break(self) -> None:
-        self._receiving.cancel()
-        if not self.over:
-            self._receiving = self._loop.create_task(self._keep_receiving())
+    async def _hang_up(self) -> None:
+        """End the stream from this side. What is on its way comes first, and is given back: an exactly-once
+        subscription would lend it to nobody else before its lease is over.
+        """
+        stream = self._stream
+        if stream is None:
+            return
+        with suppress(TimeoutError, SyncpointError):
+            async with asyncio.timeout(HANG_UP_S):
+                await stream.end()
+                while self._stream is stream:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+        stream.cancel()
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +190,7 @@ class Reception:
 
     async def _receive(self, address: str, backoff: Backoff) -> None:
         link, flow = self._link, self._flow
-        stream = link.stream(methods.SUBSCRIBER.StreamingPull, address)
+        self._stream = stream = link.stream(methods.SUBSCRIBER.StreamingPull, address)
         link.waits(1)
         try:
             await stream.send(
@@ -192,11 +212,13 @@ class Reception:
         finally:
             link.waits(-1)
             stream.cancel()
+            self._stream = None
+            self._quiet.set()
 
     def _took(self, batch: MessageBatch) -> None:
         self._held.took(batch)
         self.batches.append(batch)
-        if self.over or self._pausing:
+        if self.gives_back:
             self._give_back()
         else:
             self.arrived()

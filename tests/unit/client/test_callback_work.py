@@ -22,7 +22,7 @@ class Keyed:
 def test_a_share_of_what_waits_is_taken():
     work = KeyedWork()
     work.offer(Keyed("", n) for n in range(1000))
-    assert len(work.take(10)) == 50
+    assert len(work.take(10)) == 25
     assert len(work.take(1)) == CHUNK_MAX
     small = KeyedWork()
     small.offer(Keyed("", n) for n in range(3))

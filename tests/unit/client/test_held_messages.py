@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError, Unavailable
+from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError, Unavailable, Unprocessed
 from syncpoint.client.client_errors import AcknowledgeError, AcknowledgeStatus
 from syncpoint.client.client_options import FlowControl
 from syncpoint.client.held_messages import ACK_S, CALLS_MAX, IDS_MAX, HeldMessages
@@ -198,6 +198,25 @@ def test_ids_of_a_request_end_each_in_its_own_way():
     assert caught.value.error_code is AcknowledgeStatus.PERMISSION_DENIED
     with pytest.raises(AcknowledgeError, match="FAILED_PRECONDITION"):
         batch[0].ack_with_response().result()
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (Unavailable("the connection was lost"), AcknowledgeStatus.OTHER),
+        (Unprocessed("no connection"), AcknowledgeStatus.INVALID_ACK_ID),
+    ],
+)
+def test_an_id_that_is_refused_after_an_attempt_without_an_answer_may_have_counted(before, expected):
+    holder = Holder()
+    batch = holder.receive(1)
+    outcome = batch[0].ack_with_response()
+    holder.fail(*holder.calls(), before)
+    holder.now = 10
+    holder.fail(*holder.calls(), ack_failure(batch.ack_ids))
+    with pytest.raises(AcknowledgeError) as caught:
+        outcome.result()
+    assert caught.value.error_code is expected
 
 
 def test_deadlines_are_changed_as_wished():
