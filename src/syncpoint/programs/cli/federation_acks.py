@@ -20,7 +20,12 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 @file_argument
 @with_settings
 def acks(settings: Settings, file: Path) -> None:
-    """Show the exchange of acknowledgements, by flow and subscription."""
+    """Show the exchange of acknowledgements, by flow and subscription.
+
+    \b
+    Example:
+      syncpoint federation acks federation.yaml
+    """
     from syncpoint.programs.federation.state import StateFolder
 
     found, links = load_file(file)

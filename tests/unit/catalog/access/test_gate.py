@@ -292,6 +292,21 @@ def test_every_frame_of_a_stage_is_judged(harness: Harness) -> None:
     assert len(harness.reached) == 1
 
 
+def test_acknowledgements_are_exchanged_with_a_right_of_its_own(harness: Harness) -> None:
+    """Neither who consumes nor who copies may, and a right on one subscription is none on another."""
+    for method in methods.ACK_EXCHANGE:
+        own = method.request(subscription=SUBSCRIPTION)
+        other = method.request(subscription=SUBSCRIPTION + "-other")
+        for role, resource in (("roles/pubsub.subscriber", SUBSCRIPTION), ("roles/syncpoint.epochWriter", SERVER)):
+            harness.grant(resource, role, ANN)
+            refused = harness.call(method, own, harness.token())
+            assert isinstance(refused, PermissionDenied)
+            assert "syncpoint.subscriptions.exchangeAcks" in str(refused.details)
+        harness.grant(SUBSCRIPTION, "roles/syncpoint.ackExchanger", ANN)
+        assert harness.call(method, own, harness.token()) is None
+        assert isinstance(harness.call(method, other, harness.token()), PermissionDenied)
+
+
 def test_decisions_are_noted_with_who_what_and_why(harness: Harness) -> None:
     harness.grant(TOPIC, "roles/pubsub.publisher", ANN)
     harness.call(PUBLISH, pubsub.PublishRequest(topic=TOPIC), harness.token())

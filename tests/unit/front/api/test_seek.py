@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.catalog.metadata.seek_stamps import SeekStamp, StampedGeneration, stamped
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pipeline
 
 pytestmark = pytest.mark.shows("seek")
 
@@ -215,3 +218,33 @@ async def test_a_preview_counts_what_a_filter_leaves_out_as_a_backlog_does(harne
     said = await harness.call("PreviewSeek", subscription=name, time=ahead)
     state = await harness.call("GetSubscriptionState", subscription=name)
     assert said.backlog_messages == said.acknowledged_messages == state.backlog_messages == 1
+
+
+@simulated(retain_acked=True)
+async def test_a_seek_of_another_site_is_followed_once_with_its_stamp(harness: ServicerHarness) -> None:
+    path = methods.ACK_EXCHANGE.FollowSeek
+
+    async def follow(generation: int, number: int, site: str, **fields: Any) -> int:
+        stamp = pipeline.SeekStamp(number=number, site=site)
+        request = pipeline.FollowSeekRequest(subscription=SUB, generation=generation, stamp=stamp, **fields)
+        answer = await harness.channel.unary(path, request.SerializeToString())
+        return int(pipeline.FollowSeekResponse.FromString(answer).generation)
+
+    await harness.put("a")
+    assert await follow(0, 4, "eu", time={"seconds": 253_402_300_799}) == 1
+    record = harness.control.catalog.subscription(SUB)
+    assert record is not None
+    assert stamped(harness.control.catalog, record.incarnation) == StampedGeneration(1, SeekStamp(4, "eu"))
+    assert not await harness.pull(timeout=4.0)
+    with pytest.raises(SyncpointError, match="in generation 1 of its seeks, not 0") as caught:
+        await follow(0, 5, "eu")
+    assert caught.value.code is Code.ABORTED
+    for number, site in ((0, "eu"), (5, "")):
+        with pytest.raises(SyncpointError, match="stamp"):
+            await follow(1, number, site)
+    assert await follow(1, 5, "us") == 2  # without a time: everything that is retained
+    assert len(await harness.pull()) == 1
+    await harness.call("DeleteSubscription", subscription=SUB)
+    await harness.call("CreateSubscription", name=SUB, topic=TOPIC)
+    assert await follow(0, 1, "eu") == 1
+    assert len(harness.control.catalog.settings_named("seeks/")) == 1  # that of the deleted one is gone
