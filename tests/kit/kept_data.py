@@ -77,7 +77,7 @@ def served(sources: Path, data: Path) -> Iterator[tuple[Api, subprocess.Popen[st
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = next(line for line in process.stdout if "ready on" in line)
-        api = Api(line.split()[-1])
+        api = Api(line.partition("ready on ")[2].split()[0])
         try:
             yield api, process
         finally:

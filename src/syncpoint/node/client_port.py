@@ -51,6 +51,7 @@ from syncpoint.front.api.server_admin import ServerAdmin
 from syncpoint.front.api.tenant_admin import TenantAdmin
 from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
+from syncpoint.node.health_pages import health_pages
 from syncpoint.node.node_environment import ProcessEnvironment
 from syncpoint.node.public_tls import PublicTls, public_tls
 from syncpoint.node.settings import ClientSettings
@@ -251,7 +252,7 @@ class ClientPort:
         tls = self._tls = public_tls(settings, optional=self.access is not None)
         gate = None if self.access is None else self.access.gate
         metrics = self._process.metrics
-        pages: list[BaseRoute] = [*self.consumption.pages(), metrics_page(metrics, gate)]
+        pages: list[BaseRoute] = [*health_pages(self.every), *self.consumption.pages(), metrics_page(metrics, gate)]
         pages.append(tenant_page(self.tenant_texts, gate))
         pages += console_pages(self.methods, self._control.catalog, metrics, gate, audit, apart)
         http = client_http(

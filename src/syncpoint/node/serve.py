@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.private_files import keep_private
 from syncpoint.log.storage.errors import DisksMissing
+from syncpoint.node.health_pages import console_address
 from syncpoint.node.running import log_to_stderr, run_until_signal, serve_until
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.solo.node import Node
@@ -25,8 +26,8 @@ FAILED, PORT_TAKEN = 1, 2
 
 
 def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoint: None) -> int:
-    """Serve until SIGTERM or SIGINT; returns 0, FAILED or PORT_TAKEN. Prints `syncpoint ready on HOST:PORT` once it
-    answers, and passes the address to `announce`."""
+    """Serve until SIGTERM or SIGINT; returns 0, FAILED or PORT_TAKEN. Prints `syncpoint ready on HOST:PORT`, and
+    where the console is, once it answers, and passes the address to `announce`."""
     log_to_stderr()
     try:
         keep_private(*settings.disk_folders)
@@ -73,9 +74,14 @@ async def _serve(settings: ServeSettings, announce: Callable[[str], None], stopp
 
     def ready() -> None:
         announce(node.endpoint)
-        print(f"syncpoint ready on {node.endpoint}", flush=True)
+        print(f"syncpoint ready on {node.endpoint}{_console(node.endpoint, settings)}", flush=True)
 
     await serve_until(stopping, node, ready)
+
+
+def _console(endpoint: str, settings: ServeSettings) -> str:
+    found = console_address(endpoint, tls=settings.tls_cert is not None)
+    return f" (console: {found})" if found else ""
 
 
 def _node(settings: ServeSettings) -> Node | Parent:

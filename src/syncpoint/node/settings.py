@@ -34,6 +34,7 @@ class ServeSettings(ClientSettings):
     """What `syncpoint serve` was given."""
 
     port: int = 8085  # 0: any free one
+    region: str = ""  # where it stores messages, for topics that say where they may be; "": nowhere that has a name
     data: Path = Path("syncpoint-data")  # identities and the catalog's copy
     disks: tuple[Path, ...] = ()  # 1, 3 or 5 folders; none: one inside `data`
     durability: str = "sync"

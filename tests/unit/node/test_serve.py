@@ -28,7 +28,8 @@ def test_that_it_is_ready_is_the_last_line(tmp_path: Path, capsys: pytest.Captur
     assert run(ServeSettings(port=0, data=tmp_path, storage=storage), announce) == 0
     ((endpoint, printed),) = before
     assert not printed
-    assert capsys.readouterr().out == f"syncpoint ready on {endpoint}\n"
+    console = f"http://{endpoint}/console/"
+    assert capsys.readouterr().out == f"syncpoint ready on {endpoint} (console: {console})\n"
 
 
 def test_two_of_three_disks_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,9 +61,9 @@ def topic_message(record: Topic) -> pubsub.Topic:
 def check_regions(record: Topic, here: Collection[str]) -> None:
     """Raise `FailedPrecondition` where no region that may store the messages is one of those that are here."""
     if record.regions and not set(record.regions) & set(here):
-        known = (
-            f"use a region of {', '.join(sorted(here))}" if here else "this server has no regions, so leave it empty"
-        )
+        known = "leave it empty, or start the server with --region"
+        if here:
+            known = f"use a region of {', '.join(sorted(here))}"
         raise FailedPrecondition(
             f"message_storage_policy.allowed_persistence_regions: no server is in {', '.join(record.regions)[:200]};"
             f" {known}."

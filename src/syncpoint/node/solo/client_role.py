@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 from functools import partial
 
+from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.broker.forward.own_call import published
 from syncpoint.broker.inner.feed import open_feed
 from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
 from syncpoint.broker.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.schemas.publishing import SchemaGate
 from syncpoint.catalog.transforms.publish_requests import PublishTransforms
 from syncpoint.front.api.health import HealthService
@@ -29,6 +31,18 @@ from syncpoint.wire.transport.network import Listening
 from syncpoint.wire.transport.server import Fallback
 
 
+def check_stored_here(catalog: Catalog, region: str) -> None:
+    """Raise `FailedPrecondition` where a topic may not be stored in this region; before anybody can publish to it."""
+    barred = next((one for one in catalog.topics() if one.regions and region not in one.regions), None)
+    if barred is None:
+        return
+    where = f"this server is in {region}" if region else "this server has no region"
+    raise FailedPrecondition(
+        f"{barred.name} may be stored in {', '.join(barred.regions)[:200]} alone, and {where}. Start it with --region"
+        f" {barred.regions[0]}, or with another --data folder."
+    )
+
+
 class ClientRole(Role):
     """Serve the clients of a node."""
 
@@ -38,6 +52,7 @@ class ClientRole(Role):
     async def start(self) -> None:
         """Make the parts; clients cannot call yet."""
         context, log, forwarder = self._context, self._log, self._deliveries.forwarder
+        check_stored_here(log.control.catalog, context.settings.region)
         self.port = port = ClientPort(context, context.settings, log.control)
         self.transforms = forwarder.transforms = DeliveryTransforms(port.transformer)
         if port.access is not None:
@@ -65,6 +80,7 @@ class ClientRole(Role):
                 self._held,
                 lambda answer: lambda: {SERVER: answer},
                 self._own_methods(),
+                regions=lambda: {context.settings.region} - {""},
             )
         )
 

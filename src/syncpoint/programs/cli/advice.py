@@ -158,8 +158,8 @@ SAID = (
     ),
     (
         r"Invalid push endpoint given",
-        "Endpoints must be https at public addresses; allow others with `syncpoint serve --push-network`, or "
-        "`push.networks` in a cluster's cluster.yaml.",
+        "Endpoints must be https at public addresses; `syncpoint serve --dev` allows this machine, also over http, "
+        "`syncpoint serve --push-network` other networks, and `push.networks` in a cluster's cluster.yaml both.",
     ),
     (
         r"This method is not supported for this subscription type",

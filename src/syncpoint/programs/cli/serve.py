@@ -7,7 +7,9 @@ Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` 
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,9 @@ def default_data() -> Path:
     return Path(home) / "syncpoint"
 
 
+LOOPBACK = "loopback"
+"""The network of --push-network that is this machine."""
+
 folder = click.Path(file_okay=False, path_type=Path)
 
 
@@ -47,6 +52,12 @@ folder = click.Path(file_okay=False, path_type=Path)
     "--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one."
 )
 @click.option("--data", type=folder, help="Folder for all data of the server [SYNCPOINT_DATA, or your data folder].")
+@click.option(
+    "--dev",
+    is_flag=True,
+    help="For development: keep no data unless --data is given, and push to this machine, also over http.",
+)
+@click.option("--region", default="", metavar="NAME", help="The server's region, for topics with --allowed-region.")
 @click.option("--disk", "disks", multiple=True, type=folder, help="Folder on a disk; give 1, 3, 5... [DATA/disk-1].")
 @click.option(
     "--durability",
@@ -113,6 +124,8 @@ def serve(
     host: str,
     port: int,
     data: Path | None,
+    dev: bool,
+    region: str,
     disks: tuple[Path, ...],
     durability: str,
     workers: int | None,
@@ -134,6 +147,7 @@ def serve(
     \b
     Examples:
       syncpoint serve
+      syncpoint serve --dev
       syncpoint serve --port 9000 --data /srv/syncpoint
       syncpoint serve --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
       syncpoint serve --workers 8
@@ -156,6 +170,12 @@ def serve(
             f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
             "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
         )
+    if metrics is not None:
+        no_address(metrics)
+    if dev and disks and data is None:
+        raise click.UsageError("--dev keeps its data in one temporary folder: leave --disk out, or give --data.")
+    if dev and LOOPBACK not in asked["push_networks"]:
+        asked["push_networks"] += (LOOPBACK,)
     offered = Offered.of(**asked)
     warning = exposed.warning(
         host,
@@ -169,15 +189,17 @@ def serve(
     from syncpoint.node.serve import PORT_TAKEN, run
     from syncpoint.node.settings import ServeSettings
 
-    data = data or default_data()
+    temporary = _temporary() if dev and data is None else None
+    data = data or temporary or default_data()
     before = noted_workers(data)
     workers = workers or before
     workers = workers if before or (workers and workers > 1) else 0
-    if metrics is not None:
-        no_address(metrics)
+    if region and workers:
+        raise click.UsageError("--region needs a server of one process: leave --workers out.")
     settings = ServeSettings(
         host=host,
         port=port,
+        region=region,
         data=data,
         disks=disks,
         durability=durability,
@@ -197,6 +219,8 @@ def serve(
 
     def announce(endpoint: str) -> None:
         inform(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C stops it.")
+        if temporary is not None:
+            inform("This folder is deleted when the server stops; --data FOLDER keeps its messages.")
         for disk in new:  # not before it is known that the others suffice
             inform(f"Disk {disk} is new: copying data from the others.")
         if warning:
@@ -215,6 +239,13 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "See the error above.")
+
+
+def _temporary() -> Path:
+    """A new folder that is deleted when the command ends."""
+    made = Path(tempfile.mkdtemp(prefix="syncpoint-dev-"))
+    click.get_current_context().call_on_close(lambda: shutil.rmtree(made, ignore_errors=True))
+    return made
 
 
 def _tracing(otlp: str, ratio: float) -> TracingSettings:

@@ -56,6 +56,15 @@ _ASKED: Final = "no-cache"
 INDEX: Final = "index.html"
 
 
+def is_built() -> bool:
+    """Whether this installation has the files, without reading them."""
+    return (_folder() / INDEX).is_file()
+
+
+def _folder() -> Traversable:
+    return files("syncpoint.watch.console") / "static"
+
+
 class BundleFile(NamedTuple):
     """A file as it is sent."""
 
@@ -70,7 +79,7 @@ class Bundle:
     @cached_property
     def files(self) -> dict[str, BundleFile]:
         """By their paths below `/console/`."""
-        return dict(_read(files("syncpoint.watch.console") / "static", ""))
+        return dict(_read(_folder(), ""))
 
     def answer(self, request: Request, path: str) -> Response | None:
         """A file as the browser takes it; None: there is no such file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,63 @@ def test_a_new_disk_is_said_to_be_filled_only_by_a_server_that_runs(
     reported = " ".join(CliRunner().invoke(serve, arguments).output.split())
     assert reported.count("is new: copying data from the others.") == starts
     assert (f"Disk {tmp_path / 'b'} is new" in reported) == starts
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
+    """The settings that servers would be started with; each is ready at once, and ends."""
+    found: list[ServeSettings] = []
+
+    def run(settings: ServeSettings, announce: Callable[[str], None]) -> int:
+        settings.data.mkdir(parents=True, exist_ok=True)
+        (settings.data / "disk-1").write_text("messages")
+        found.append(settings)
+        announce("127.0.0.1:8085")
+        return 0
+
+    monkeypatch.setattr("syncpoint.node.serve.run", run)
+    return found
+
+
+def test_a_server_for_development_keeps_nothing_and_pushes_to_this_machine(started: list[ServeSettings]) -> None:
+    done = CliRunner().invoke(serve, ["--dev"])
+    assert done.exit_code == 0, done.output
+    assert started[0].push_networks == ("loopback",)
+    assert f"Serving {started[0].data}," in done.output
+    assert "This folder is deleted when the server stops" in done.output
+    assert not started[0].data.exists()
+
+
+def test_a_folder_that_was_named_is_kept(started: list[ServeSettings], tmp_path: Path) -> None:
+    done = CliRunner().invoke(serve, ["--dev", "--data", str(tmp_path / "d"), "--push-network", "loopback"])
+    assert "is deleted" not in done.output
+    assert (tmp_path / "d" / "disk-1").exists()
+    assert started[0].push_networks == ("loopback",)
+
+
+def test_without_dev_nothing_is_allowed_or_deleted(started: list[ServeSettings], tmp_path: Path) -> None:
+    CliRunner().invoke(serve, ["--data", str(tmp_path)])
+    assert (started[0].push_networks, started[0].region, (tmp_path / "disk-1").exists()) == ((), "", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "reported"),
+    [
+        (["--dev", "--disk", "d"], "--dev keeps its data in one temporary folder"),
+        (["--dev", "--region", "eu", "--workers", "2"], "--region needs a server of one process"),
+        (["--dev", "--host", "0.0.0.0"], "reachable from other machines"),
+        (["--dev", "--otlp-metrics-interval", "5s"], "--otlp-metrics"),
+    ],
+)
+def test_what_a_server_for_development_refuses_leaves_no_folder(
+    started: list[ServeSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], reported: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = CliRunner().invoke(serve, words)
+    assert done.exit_code == 2
+    assert reported in done.output
+    assert not started
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("named", [(), ("a", "b", "c")], ids=["the first start", "a usual start"])
