@@ -104,6 +104,8 @@ def receive_bulk(address: str, subscription: str, count: int) -> list[str]:
     with Subscriber(address) as subscriber:
         for batch in subscriber.batches(subscription, timeout=IDLE_S):
             found += batch.ack_ids  # each names one delivery
+            if sum(map(len, batch.data)) != BYTES * len(batch):
+                raise SystemExit("data of another size")
             batch.ack()
             if len(found) >= count:
                 break

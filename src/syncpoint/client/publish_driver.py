@@ -112,10 +112,10 @@ class PublishDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with self._lock:
             left = self._queue.give_up()
+        error = SyncpointError(Code.CANCELLED, "The publisher was stopped first. It is not known whether it is stored.")
         for entry in left:
-            entry.outcome.set_exception(
-                SyncpointError(Code.CANCELLED, "The publisher was stopped first. It is not known whether it is stored.")
-            )
+            if not entry.outcome.done():
+                entry.outcome.set_exception(error)
         return not left
 
     def _fits(self, entry: PublishEntry) -> bool:
@@ -158,7 +158,8 @@ class PublishDriver:
             with self._lock:
                 failed = self._queue.failed(request, error, time.monotonic())
             for entry in failed:
-                entry.outcome.set_exception(error)
+                if not entry.outcome.done():  # a coroutine that waited for it may have been cancelled
+                    entry.outcome.set_exception(error)
         else:
             with self._lock:
                 self._queue.answered(request, time.monotonic())
@@ -169,7 +170,8 @@ class PublishDriver:
     def _answer(self, entries: Iterable[PublishEntry], ids: list[str]) -> None:
         at = 0
         for entry in entries:
-            entry.outcome.set_result(ids[at] if entry.single else ids[at : at + entry.count])
+            if not entry.outcome.done():
+                entry.outcome.set_result(ids[at] if entry.single else ids[at : at + entry.count])
             at += entry.count
 
     def _freed(self) -> None:

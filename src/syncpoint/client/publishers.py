@@ -123,10 +123,11 @@ class AsyncPublisher:
         `PausedOrderingKeyError`, `FlowControlLimitError` and `MessageTooLargeError`.
         """
         _, driver = self._parts()
-        entry = PublishEntry(encode_message(data, ordering_key, attributes), 1, ClientFuture(), single=True)
+        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        entry = PublishEntry(encode_message(data, ordering_key, attributes), 1, outcome, single=True)
         await driver.room(entry, driver.behavior)
         driver.submit(topic, ordering_key, entry)
-        found: str = await entry.outcome
+        found: str = await outcome
         return found
 
     async def publish_many(
