@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 MODULES = (
-    "ackids", "acks", "blocks", "columns", "filters", "frames", "ids", "json_fields", "leases", "lifetimes", "publish",
-    "rows", "rule_conditions", "schedules", "seal", "split", "stamps",
+    "ackids", "acks", "blocks", "call_frames", "columns", "filters", "frames", "ids", "json_fields", "leases",
+    "lifetimes", "publish", "rows", "rule_conditions", "schedules", "seal", "split", "stamps",
 )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[3]
 PACKAGE = "syncpoint.base.kernel"
 MODULES = (
-    "ackids", "acks", "blocks", "columns", "filters", "frames", "ids", "json_fields", "leases", "lifetimes", "publish",
-    "rows", "rule_conditions", "schedules", "seal", "split", "stamps",
+    "ackids", "acks", "blocks", "call_frames", "columns", "filters", "frames", "ids", "json_fields", "leases",
+    "lifetimes", "publish", "rows", "rule_conditions", "schedules", "seal", "split", "stamps",
 )  # fmt: skip
 MARK = b"syncpoint-source sha256:"
 DIRECTIVES = {

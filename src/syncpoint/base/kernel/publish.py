@@ -26,6 +26,7 @@ if not cython.compiled:
         as_bytes,
         copy,
         cut,
+        field_of,
         finished,
         new_buffer,
         put32,
@@ -33,6 +34,7 @@ if not cython.compiled:
         read_field,
         read_ptr,
         same,
+        u32,
         utf8_ok,
         write_ptr,
     )
@@ -145,8 +147,6 @@ def scan(
     o: cython.Py_ssize_t = 0
     a: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t = 0
-    size: cython.Py_ssize_t
-    digit: cython.Py_ssize_t
     problem: cython.int
     found: cython.int
     marks: cython.int = 0
@@ -166,23 +166,178 @@ def scan(
         marks |= found >> _MARKS_SHIFT
         if problem != 0:
             raise _refusal(problem, index)
-        size = field.stop - field.start
-        put32(out, o, size + stamp_size)
-        copy(out, o + 4, p, field.start, size)
-        o += 4 + size
-        copy(out, o, s, 0, stamp_size)
-        o += stamp_size
-        answer[a] = 0x0A
-        copy(answer, a + 1, s, 1, 1 + id_size)
-        a += 2 + id_size
+        o = _put_message(out, o, p, field.start, field.stop - field.start, s, stamp_size)
+        a = _put_id(answer, a, s)
         index += 1
-        if index < count:  # the next id: count up in decimal where it stands
-            digit = 1 + id_size
-            while s[digit] == 57:
-                s[digit] = 48
-                digit -= 1
-            s[digit] += 1
+        if index < count:
+            _count_up(s)
     return count, finished(payload), finished(response), total, cut(p, key_start, key_stop), marks
+
+
+def scan_plain(
+    requests: list,
+    first: cython.Py_ssize_t,
+    topic: bytes,
+    prefix: bytes,
+    first_offset: int,
+    seconds: int,
+    nanos: int,
+    room: cython.Py_ssize_t = 0,
+) -> tuple:
+    """Scan the plain requests at the start of `requests[first:]`: to `topic`, no rule broken, no reserved attribute.
+
+    Numbers, payload and responses are as those of `scan`. Returns (requests taken, messages, payload, responses). None
+    are taken where the first one is not plain; `scan` knows the reason. Raises ValueError for a prefix, offset or time
+    out of range.
+    """
+    request: bytes
+    p: ReadPtr
+    name: ReadPtr = read_ptr(topic)
+    name_size: cython.Py_ssize_t = len(topic)
+    taken: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t = 0
+    total: cython.Py_ssize_t = 0
+    plain: Field
+    size: cython.Py_ssize_t
+    number: cython.Py_ssize_t
+    for number in range(first, len(requests)):
+        request = requests[number]
+        size = len(request)
+        plain = _plain(read_ptr(request), size, name, name_size, False)
+        if plain.number == 0 or size > _REQUEST_MAX + room:
+            break
+        taken += 1
+        count += plain.number
+        total += plain.stop
+    if taken == 0:
+        return 0, 0, b"", []
+
+    stamp: bytearray = _stamp(prefix, first_offset, count, seconds, nanos)
+    s: WritePtr = array_ptr(stamp)
+    stamp_size: cython.Py_ssize_t = len(stamp)
+    payload = new_buffer(total + count * (4 + stamp_size))
+    out: WritePtr = write_ptr(payload)
+    answer: WritePtr
+    o: cython.Py_ssize_t = 0
+    a: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    field: Field
+    responses: list = []
+    for number in range(first, first + taken):
+        request = requests[number]
+        p = read_ptr(request)
+        size = len(request)
+        plain = _plain(p, size, name, name_size, False)
+        response = new_buffer(plain.number * (2 + s[1]))
+        answer = write_ptr(response)
+        a = at = 0
+        while at < size:
+            field = read_field(p, at, size)
+            at = field.stop
+            if field.number == 2 and field.wire == 2:
+                o = _put_message(out, o, p, field.start, field.stop - field.start, s, stamp_size)
+                a = _put_id(answer, a, s)
+                count -= 1
+                if count > 0:
+                    _count_up(s)
+        responses.append(finished(response))
+    return taken, (len(payload) - total) // (4 + stamp_size), finished(payload), responses
+
+
+def count_plain(requests: list, first: cython.Py_ssize_t, topic: bytes) -> list:
+    """Count the messages of each plain request at the start of `requests[first:]`, see `scan_plain`, up to the first
+    one with an ordering key. Joined, the bytes of these requests are one request.
+    """
+    request: bytes
+    plain: Field
+    counts: list = []
+    for request in requests[first:]:
+        plain = _plain(read_ptr(request), len(request), read_ptr(topic), len(topic), True)
+        if plain.number == 0:
+            break
+        counts.append(plain.number)
+    return counts
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _plain(
+    p: ReadPtr, end: cython.Py_ssize_t, name: ReadPtr, name_size: cython.Py_ssize_t, keyless: cython.bint
+) -> Field:
+    """How many messages a plain request to this topic has, as the number of a field, and their bytes, as its stop.
+    Number 0: it is not plain, or has an ordering key and is to have none.
+    """
+    field: Field
+    at: cython.Py_ssize_t = 0
+    named: cython.int = 0
+    key_start: cython.Py_ssize_t = 0
+    key_stop: cython.Py_ssize_t = 0
+    messages: u32 = 0
+    total: cython.Py_ssize_t = 0
+    while at < end:
+        field = read_field(p, at, end)
+        if field.number == 0:
+            return field
+        at = field.stop
+        if field.wire != 2:
+            continue
+        if field.number == 1:
+            named += 1
+            if field.stop - field.start != name_size or not same(p, field.start, name, 0, name_size):
+                return field_of(0, 0, 0)
+        elif field.number == 2:
+            if messages == 0:
+                key_start = _ordering_key(p, field.start, field.stop)
+                key_stop = key_start + _ordering_key_size(p, field.start, field.stop)
+            if keyless and key_start != key_stop:
+                return field_of(0, 0, 0)
+            if _problem(p, field.start, field.stop, key_start, key_stop, _ATTRIBUTES_MAX) != 0:
+                return field_of(0, 0, 0)
+            messages += 1
+            total += field.stop - field.start
+    return field_of(0 if named != 1 or messages > _MESSAGES_MAX else messages, 0, total)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_message(
+    out: WritePtr,
+    at: cython.Py_ssize_t,
+    p: ReadPtr,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    stamp: WritePtr,
+    stamp_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Write a message with its length in front and its id and time after it; returns the place after that."""
+    put32(out, at, size + stamp_size)
+    copy(out, at + 4, p, start, size)
+    at += 4 + size
+    copy(out, at, stamp, 0, stamp_size)
+    return at + stamp_size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_id(out: WritePtr, at: cython.Py_ssize_t, stamp: WritePtr) -> cython.Py_ssize_t:
+    """Write the id in a stamp as the next of a response; returns the place after it."""
+    out[at] = 0x0A
+    copy(out, at + 1, stamp, 1, 1 + stamp[1])
+    return at + 2 + stamp[1]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _count_up(stamp: WritePtr) -> cython.void:
+    """Make the id in a stamp the next one, in decimal, where it stands."""
+    digit: cython.Py_ssize_t = 1 + stamp[1]
+    while stamp[digit] == 57:
+        stamp[digit] = 48
+        digit -= 1
+    stamp[digit] += 1
 
 
 def _stamp(prefix: bytes, first_offset: int, count: int, seconds: int, nanos: int) -> bytearray:

@@ -106,6 +106,34 @@ def by_lender(request: object, number: cython.uint) -> tuple:
     return b"".join(others), {lender: b"".join(pieces) for lender, pieces in groups.items()}
 
 
+def responses_of(response: object, counts: list) -> list:
+    """Cut the response to joined requests into a response to each; `counts` has the messages of each request.
+
+    Raises Malformed where the response has another number of ids.
+    """
+    data: bytes = as_bytes(response)
+    p: ReadPtr = read_ptr(data)
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    begin: cython.Py_ssize_t
+    wanted: cython.Py_ssize_t
+    field: Field
+    out: list = []
+    for count in counts:
+        wanted = count
+        begin = at
+        while wanted > 0:
+            field = read_field(p, at, end)
+            if field.number != 1 or field.wire != 2:
+                raise Malformed("the response has not one id for each message")
+            at = field.stop
+            wanted -= 1
+        out.append(cut(p, begin, at))
+    if at != end:
+        raise Malformed("the response has not one id for each message")
+    return out
+
+
 def modify_fields(response: object) -> list:
     """The ack ids of a response's messages as they stand in a ModifyAckDeadlineRequest (field 4), in pieces of about
     400 KiB. Raises Malformed.

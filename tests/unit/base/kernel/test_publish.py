@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from syncpoint.base import kernel
 from syncpoint.base.kernel import frames
 from syncpoint.base.kernel.errors import Invalid, Malformed
-from syncpoint.base.kernel.publish import scan, topic_of
+from syncpoint.base.kernel.publish import scan, scan_plain, topic_of
 from syncpoint.base.model import publish_rules
 from tests.kit.examples import examples
 
@@ -275,3 +275,34 @@ def test_attributes_that_were_added_on_the_way_do_not_count() -> None:
     assert scan(request, PREFIX, 0, 1, 1, 0, 3)[0] == 1
     with pytest.raises(Invalid, match="more than 100 entries"):
         scan(request, PREFIX, 0, 1, 1, 0, 2)
+
+
+@given(st.lists(requests, min_size=1, max_size=5), st.integers(0, 5), st.integers(0, 10**12 - 200), st.data())
+@settings(max_examples=examples(200))
+def test_plain_requests_together_are_what_they_are_alone(
+    given_: list[object], first: int, first_offset: int, draw: st.DataObject
+) -> None:
+    raw = [request.SerializeToString() for request in given_]
+    odd = draw.draw(st.sampled_from(["", "topic", "empty", "broken", "ttl", "twice"]))
+    at = draw.draw(st.integers(0, len(raw)))
+    name = "projects/p/topics/täst"
+    strange = {
+        "topic": Request(topic="projects/p/topics/test", messages=[Message(data=b"x")]).SerializeToString(),
+        "empty": Request(topic=name, messages=[Message()]).SerializeToString(),
+        "broken": raw[0][:-1],
+        "ttl": Request(topic=name, messages=[Message(attributes={"sys.TimeToLive": "0:5:0"})]).SerializeToString(),
+        "twice": Request(topic=name).SerializeToString() + raw[0],
+    }
+    if odd:
+        raw.insert(at, strange[odd])
+    first = min(first, len(raw))
+    found = scan_plain(raw, first, name.encode(), PREFIX, first_offset, SECONDS, NANOS)
+    taken, count, payload, responses = found
+    assert taken == (at - first if odd and at >= first else len(raw) - first)
+    alone = b""
+    for request, response in zip(raw[first : first + taken], responses, strict=True):
+        messages, bytes_, answer, *_ = scan(request, PREFIX, first_offset + frames.count(alone), SECONDS, NANOS)
+        alone += bytes_
+        assert messages == frames.count(bytes_)
+        assert response == answer
+    assert (payload, count) == (alone, frames.count(alone))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from syncpoint.base import kernel
 from syncpoint.base.kernel import ackids, acks, filters, frames, json_fields, leases, publish
+from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model import varint
 from syncpoint.base.rules.sql_values import number_of
 from tests.kit.examples import examples
@@ -60,6 +61,15 @@ def test_publish(pure: SimpleNamespace, raw: bytes, prefix: bytes, first: int, s
     assert outcome(publish.topic_of, raw) == outcome(pure.publish.topic_of, raw)
     arguments = (raw, prefix, first, seconds, nanos)
     assert outcome(publish.scan, *arguments) == outcome(pure.publish.scan, *arguments)
+    together = ([raw, raw, raw[:-1]], 0, topic_in(raw), prefix, first, seconds, nanos)
+    assert outcome(publish.scan_plain, *together) == outcome(pure.publish.scan_plain, *together)
+
+
+def topic_in(raw: bytes) -> bytes:
+    try:
+        return publish.topic_of(raw)
+    except Malformed:
+        return b""
 
 
 payloads = st.one_of(
