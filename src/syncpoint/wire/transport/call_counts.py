@@ -26,12 +26,12 @@ class CallCounts:
         self.codes = [0] * CODES
         self.latency = Histogram()
 
-    def ended(self, code: int, seconds: float) -> None:
-        """A call that had begun is over."""
-        self.codes[code] += 1
+    def ended(self, code: int, seconds: float, calls: int = 1) -> None:
+        """Count `calls` calls that had begun and are over, each after `seconds`."""
+        self.codes[code] += calls
         latency = self.latency  # as `note` does, without another call for each call
-        latency.counts[bisect_left(latency.bounds, seconds)] += 1
-        latency.total += seconds
+        latency.counts[bisect_left(latency.bounds, seconds)] += calls
+        latency.total += seconds * calls
 
     @property
     def open(self) -> int:

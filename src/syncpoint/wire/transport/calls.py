@@ -9,12 +9,15 @@ Leaves to the handler: to answer every call, and to stop its work in `on_cancel`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.wire.transport.call_counts import CallCounts
 from syncpoint.wire.transport.stream_state import Message
+
+if TYPE_CHECKING:
+    from syncpoint.wire.transport.call_batches import CallBatch
 
 
 class AnyConnection(Protocol):
@@ -112,10 +115,19 @@ class StreamingCall(CallContext, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """A method with one request and one response. The handler runs synchronously with the request's bytes."""
+    """A method with one request and one response. The handler runs synchronously with the request's bytes.
+
+    `batch_handler(batch, at)` takes calls of one caller that came one right after the other, from the one at `at` on,
+    and returns how many it took; 0: `handler` is to serve that one. None: each call is served alone.
+    """
 
     handler: Callable[[Call, bytes], None]
     counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
+    batch_handler: Callable[[CallBatch, int], int] | None = None
+
+    def guarded_by(self, handler: Callable[[Call, bytes], None]) -> Unary:
+        """Return the method with a handler that checks each call before it passes it on; none is served in a batch."""
+        return replace(self, handler=handler, batch_handler=None)
 
 
 class Preceding(Unary):

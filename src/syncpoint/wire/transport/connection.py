@@ -119,6 +119,23 @@ class Connection(Outbox):
         """A stream closed."""
         self.streams.pop(stream.sid, None)
 
+    def widen(self, more: int) -> None:
+        """Add what the peer opened of the connection's window. Raises ConnectionFault above its maximum."""
+        before = self.send_window
+        self.send_window = before + more
+        if self.send_window > frames.WINDOW_MAX:
+            raise frames.ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overflow")
+        if before <= 0 < more:
+            self.window_opened()
+
+    def stream_of(self, sid: int) -> StreamState | None:
+        """The open stream of this number."""
+        return self.streams.get(sid)
+
+    def all_streams(self) -> list[StreamState]:
+        """All open streams."""
+        return list(self.streams.values())
+
     def fail(self, code: ErrorCode, reason: str) -> None:
         """End the connection because the peer broke a rule."""
         if self.closed:
@@ -171,7 +188,7 @@ class Connection(Outbox):
         self._chunks.clear()
         self._block = None
         error = SyncpointError(Code.UNAVAILABLE, reason)
-        for stream in list(self.streams.values()):
+        for stream in self.all_streams():
             stream.close()
             stream.lost(error)
         self.ready.clear()

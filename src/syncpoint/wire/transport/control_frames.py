@@ -27,14 +27,9 @@ def _window_update(conn: Connection, flags: int, sid: int, payload: bytes) -> No
     if sid == 0:
         if more == 0:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "window update by 0")
-        before = conn.send_window
-        conn.send_window = before + more
-        if conn.send_window > frames.WINDOW_MAX:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overflow")
-        if before <= 0:
-            conn.window_opened()
+        conn.widen(more)
         return
-    stream = conn.streams.get(sid)
+    stream = conn.stream_of(sid)
     if stream is None:
         if conn.idle(sid):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
@@ -103,7 +98,7 @@ def _reset(conn: Connection, flags: int, sid: int, payload: bytes) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
     conn.guard.count(guard.RESETS)
     conn.ignored.pop(sid, None)
-    stream = conn.streams.get(sid)
+    stream = conn.stream_of(sid)
     if stream is not None:
         code = int.from_bytes(payload, "big")
         stream.close()

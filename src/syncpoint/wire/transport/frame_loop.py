@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import cast
 
 from syncpoint.base.model.errors import Code, SyncpointError
@@ -49,6 +50,8 @@ class FrameLoop(Connection):
         self._growing_bytes = 0
         self._growing_last = 0
         self._bulk: BulkReceiver | None = None
+        self.batched_blocks: Mapping[bytes, object] = {}
+        """Header blocks of methods that take batches; see `take_batch`."""
 
     def data_received(self, data: bytes) -> None:
         """Work off received bytes."""
@@ -136,6 +139,9 @@ class FrameLoop(Connection):
                         block = data[b:end_of_block]
                     else:
                         block = data[b:end]
+                        if block in self.batched_blocks and (after := self.take_batch(data, a, block)) > a:
+                            a = after
+                            continue
                     if flags & 4:
                         self._head(sid & _SID, flags & 1, block)
                     else:
@@ -161,6 +167,10 @@ class FrameLoop(Connection):
             self._chunks.append(rest)
             self._chunk_bytes = n - a
             self._wanted = wanted
+
+    def take_batch(self, data: bytes, a: int, block: bytes) -> int:
+        """Serve the calls that begin with `block` at data[a:] as a batch; where what was not taken begins."""
+        return a
 
     def _begin_pieces(self, sid: int, size: int, flags: int) -> bool:
         """Whether the DATA frame that begins here is fed to its stream in pieces."""
@@ -221,7 +231,7 @@ class FrameLoop(Connection):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
         if flags & 8:
             b, end = content(PADDED, sid, data, b, end)
-        stream = self.streams.get(sid)
+        stream = self.stream_of(sid)
         if stream is None:
             if sid in self.ignored:
                 if flags & 1:
@@ -258,7 +268,7 @@ class FrameLoop(Connection):
         self.counters.faults += 1
         self.guard.count(guard.RESETS)
         self.ignored.pop(fault.sid, None)
-        stream = self.streams.get(fault.sid)
+        stream = self.stream_of(fault.sid)
         if stream is not None:
             stream.close()
             self.out.append(frames.rst_stream(fault.sid, fault.code))

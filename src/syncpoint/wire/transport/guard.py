@@ -34,16 +34,16 @@ class AbuseGuard:
         self._until = now() + limits.interval_s
         self._counts = [0] * len(self._limits)
 
-    def count(self, event: int) -> None:
-        """One more `event`; raises ConnectionFault(ENHANCE_YOUR_CALM) above its limit."""
+    def count(self, event: int, times: int = 1) -> None:
+        """Note an `event`, or several; raises ConnectionFault(ENHANCE_YOUR_CALM) above its limit."""
         counts = self._counts
-        counts[event] += 1
+        counts[event] += times
         if counts[event] <= self._limits[event]:
             return
         now = self._now()
         if now >= self._until:
             self._until = now + self._interval_s
             counts[:] = [0] * len(counts)
-            counts[event] = 1
+            counts[event] = times
             return
         raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {_WORDS[event]}")

@@ -95,7 +95,7 @@ class Server:
         return {
             "connections": len(known),
             "accepted": counters.accepted,
-            "streams": sum(len(one.streams) for one in known),
+            "streams": sum(len(one.streams) + one.batched_calls for one in known),
             "read": counters.read_bytes + sum(one.read_bytes for one in known),
             "written": counters.written_bytes + sum(one.written_bytes for one in known),
             "calls": counters.calls,

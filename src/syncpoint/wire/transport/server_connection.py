@@ -14,10 +14,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from syncpoint.base.kernel import call_frames
 from syncpoint.base.model.errors import Code, SyncpointError, Unauthenticated, Unimplemented
 from syncpoint.wire.transport import frames, guard
 from syncpoint.wire.transport.behind_answers import PAYLOAD as BEHIND
 from syncpoint.wire.transport.behind_answers import BehindAnswers
+from syncpoint.wire.transport.call_batches import BYTES_MAX, CallBatch
 from syncpoint.wire.transport.caller_shares import Holding
 from syncpoint.wire.transport.calls import CallContext, Preceding, Streaming, Unary
 from syncpoint.wire.transport.frame_loop import FrameLoop
@@ -55,6 +57,11 @@ class ServerConnection(FrameLoop):
         self._reason = ""
         self._final = False
         self._heads: dict[bytes, tuple[RequestHead, Unary | Streaming | None]] = {}
+        self.batched_blocks: dict[bytes, tuple[RequestHead, Unary]] = {}
+        """Those of `_heads` whose method takes batches."""
+        self.batches: dict[CallBatch, None] = {}
+        self.batched_calls = 0
+        """Calls of `batches` that are not answered, and not alone."""
         self._gaps: list[tuple[int, int]] = []
         """Ranges of stream numbers the peer passed over; only needed to name the right error."""
         self._preface: bytes | None = b""
@@ -170,7 +177,7 @@ class ServerConnection(FrameLoop):
             self.fallback.sweep(now)
             return
         super().sweep(now)
-        if self._deadline_timer is not None and not self.streams:
+        if self._deadline_timer is not None and not self.streams and not self.batched_calls:
             self._deadline_timer.cancel()  # of calls that ended in time
             self._deadline_timer, self._next_deadline = None, _NEVER
         idle_s = self.limits.first_request_s
@@ -208,7 +215,7 @@ class ServerConnection(FrameLoop):
             return
         self.last_sid = sid
         streams = self.streams
-        if len(streams) >= self.limits.concurrent_streams:
+        if len(streams) + self.batched_calls >= self.limits.concurrent_streams:
             self.counters.refused += 1
             self.guard.count(guard.RESETS)
             self.ignore(sid)
@@ -228,7 +235,8 @@ class ServerConnection(FrameLoop):
             self._refuse(sid, end, head)
             return
         if head.timeout_s is not None:
-            self._set_deadline(stream, head.timeout_s)
+            stream.deadline = stream.began + head.timeout_s
+            self._set_deadline(stream.deadline)
         if end and head.length:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
         if type(method) is Streaming:
@@ -240,7 +248,7 @@ class ServerConnection(FrameLoop):
     def _learn(self, sid: int, block: bytes) -> tuple[RequestHead, Unary | Streaming | None]:
         fields, size = self.fields.read(block)
         if not self.fields.steady:
-            self._heads.clear()
+            self._forget_heads()
         try:
             head = read_request(fields, size, self.limits.header_list_bytes)
         except MalformedHeaders as error:
@@ -255,14 +263,67 @@ class ServerConnection(FrameLoop):
             method = Preceding(method.handler, method.counts)
         if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
             if len(self._heads) >= self.limits.header_cache_blocks:
-                del self._heads[next(iter(self._heads))]
+                oldest = next(iter(self._heads))
+                del self._heads[oldest]
+                self.batched_blocks.pop(oldest, None)
             self._heads[block] = (head, method)
+            if type(method) is Unary and method.batch_handler is not None and head.length is None:
+                self.batched_blocks[block] = (head, method)
         return head, method
+
+    def _forget_heads(self) -> None:
+        self._heads.clear()
+        self.batched_blocks.clear()
+
+    def take_batch(self, data: bytes, a: int, block: bytes) -> int:
+        """Serve the calls that begin with `block` at data[a:] as a batch; where what was not taken begins."""
+        head, method = self.batched_blocks[block]
+        limits = self.limits
+        room = 0 if self._final else limits.concurrent_streams - len(self.streams) - self.batched_calls
+        data_max = min(limits.frame_bytes, limits.stream_window_bytes, limits.message_bytes, BYTES_MAX)
+        first = self.last_sid + 2
+        after, requests, windows, size, updates, window = call_frames.read(
+            data, a, block, self.last_sid, room, data_max, BYTES_MAX
+        )
+        if not requests:
+            return a
+        self.last_sid += 2 * len(requests)
+        self._credit += size
+        if updates:
+            self.guard.count(guard.UPDATES, updates)
+            self.widen(window)
+        batch = CallBatch(self, head, method, first, requests, windows)
+        self.batches[batch] = None
+        if batch.deadline is not None:
+            self._set_deadline(batch.deadline)
+        batch.serve()
+        return after
+
+    def stream_of(self, sid: int) -> StreamState | None:
+        """The open stream of this number; a call of a batch becomes one."""
+        found = self.streams.get(sid)
+        if found is None:
+            for batch in self.batches:
+                index = batch.index_of(sid)
+                if index >= 0:
+                    return batch.alone(index)
+        return found
+
+    def all_streams(self) -> list[StreamState]:
+        """All open streams; calls of batches become streams."""
+        for batch in list(self.batches):
+            batch.dissolve()
+        return super().all_streams()
+
+    def calls_ended(self) -> None:
+        """Leave when that was asked for, and nothing is open any more."""
+        if self._final and not self.streams and not self.batched_calls:
+            self._leave()
 
     def _put_behind(self, stream: StreamState, path: bytes) -> None:
         if self.behind is None:
             self.behind = BehindAnswers(self, path)
-            self._heads.clear()  # calls of that path are other ones from now on
+            self._forget_heads()  # calls of that path are other ones from now on
         self.behind.add(stream)
 
     def _refuse(self, sid: int, end: bool, head: RequestHead) -> None:
@@ -280,10 +341,10 @@ class ServerConnection(FrameLoop):
             stream.end()
 
     def _late_head(self, sid: int, end: bool, block: bytes) -> None:
-        stream = self.streams.get(sid)
+        stream = self.stream_of(sid)
         fields, _ = self.fields.read(block)
         if not self.fields.steady:
-            self._heads.clear()
+            self._forget_heads()
         if stream is None:
             if sid in self.ignored:
                 return
@@ -315,13 +376,11 @@ class ServerConnection(FrameLoop):
         assert isinstance(stream, ServerStream)
         if stream.counts is not None:  # its end was not counted
             stream.count_out(Code.CANCELLED)
-        if self._final and not self.streams:
-            self._leave()
+        self.calls_ended()
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
-    def _set_deadline(self, stream: ServerStream, timeout_s: float) -> None:
-        deadline = stream.deadline = stream.began + timeout_s
+    def _set_deadline(self, deadline: float) -> None:
         # One timer per connection, for the earliest deadline seen. It is not moved when calls end, which they mostly
         # do in time.
         if deadline < self._next_deadline:
@@ -337,7 +396,7 @@ class ServerConnection(FrameLoop):
         self._deadline_timer = None
         self._next_deadline = earliest = _NEVER
         now = self.loop.time() + 0.001  # The loop's clock may have a resolution of a millisecond.
-        for stream in list(self.streams.values()):
+        for stream in self.all_streams():
             assert isinstance(stream, ServerStream)
             if stream.deadline is None:
                 continue
@@ -389,8 +448,7 @@ class ServerConnection(FrameLoop):
             return
         self._final = True
         self.send(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, self._reason))
-        if not self.streams:
-            self._leave()
+        self.calls_ended()
 
     def _leave(self) -> None:
         """All is answered: close once this turn's bytes are written."""
@@ -398,7 +456,7 @@ class ServerConnection(FrameLoop):
             self.loop.call_soon(self._close_drained)
 
     def _close_drained(self) -> None:
-        if not self.closed and not self.streams:
+        if not self.closed and not self.streams and not self.batched_calls:
             log.debug("transport: drained connection of %s", self.peer)
             self.shut()
 
@@ -410,6 +468,6 @@ class ServerConnection(FrameLoop):
             if self.transport is not None:
                 self.transport.close()
             return
-        for stream in list(self.streams.values()):
+        for stream in self.all_streams():
             stream.fault(error)
         self.shut(ErrorCode.NO_ERROR, "server stopped")
