@@ -131,7 +131,7 @@ class ConnectedClients:
         path = methods.SUBSCRIBER.Pull
         unary = table[path.encode()]
         assert isinstance(unary, Unary)
-        found[path.encode()] = replace(unary, handler=partial(self._pull, unary.handler))
+        found[path.encode()] = unary.guarded_by(partial(self._pull, unary.handler))
         path = methods.SUBSCRIBER.StreamingPull
         streaming = table[path.encode()]
         assert isinstance(streaming, Streaming)

@@ -5,12 +5,16 @@ the topic has a schema or transforms. The answer is sent when the messages are p
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import cast
 
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
 from syncpoint.broker.publish.intake.prepared_publishes import PreparedPublishes
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport.call_batches import CallBatch
 from syncpoint.wire.transport.calls import Call, Methods, Unary
 
 NotePublisher = Callable[[Call, str], None]
@@ -26,7 +30,23 @@ class PublisherService:
         self.prepared = PreparedPublishes(preparation, self._intake.topic_of, self._intake.publish)
 
     def methods(self) -> Methods:
-        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
+        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish, batch_handler=self.publish_batch)}
+
+    def publish_batch(self, batch: CallBatch, at: int) -> int:
+        """Take the requests from `at` on that are plain publishes to one topic; how many. None where the first one is
+        something else, or has to be refused: alone it gets its reason.
+        """
+        if self.prepared.order.lines:
+            return 0
+        try:
+            topic = self._intake.topic_of(batch.requests[at])
+            if not topic.plain:
+                return 0
+            if batch.noted.get(topic.name, 0.0) <= batch.began:
+                self.note_publisher(cast(Call, batch), topic.name)
+            return self._intake.publish_plain(topic, batch.requests, at, partial(batch.answering, at))
+        except SyncpointError:
+            return 0
 
     def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
         """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at

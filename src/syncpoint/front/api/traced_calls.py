@@ -63,7 +63,7 @@ class CallTraces:
         for path, follow in unary.items():
             method = table[path.encode()]
             assert isinstance(method, Unary)
-            followed[path.encode()] = replace(method, handler=partial(follow, method.handler))
+            followed[path.encode()] = method.guarded_by(partial(follow, method.handler))
         pulls = methods.SUBSCRIBER.StreamingPull.encode()
         streaming = table[pulls]
         assert isinstance(streaming, Streaming)

@@ -16,9 +16,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from syncpoint.base.kernel import split
 from syncpoint.base.kernel.errors import Malformed
+from syncpoint.base.kernel.publish import count_plain
 from syncpoint.base.model.cluster import PUBLISH as PUBLISH_ROLE
 from syncpoint.base.model.errors import (
     Code,
@@ -28,7 +30,7 @@ from syncpoint.base.model.errors import (
     not_a,
 )
 from syncpoint.base.model.flow import FlowLimits
-from syncpoint.base.model.limits import PUBLISH_SEALED_ROOM_BYTES
+from syncpoint.base.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.base.model.names import parse_topic, project_of
 from syncpoint.base.model.publish_rules import check_size
 from syncpoint.base.model.reserved import FORWARDED_FROM
@@ -43,6 +45,7 @@ from syncpoint.catalog.metadata.records import Topic
 from syncpoint.catalog.transforms.publish_requests import PublishTransforms
 from syncpoint.front.proxy.cancellable_calls import CancellableCalls
 from syncpoint.front.proxy.duplicate_reports import DuplicateReports
+from syncpoint.front.proxy.joined_publishes import JoinedPublishes
 from syncpoint.front.proxy.publish_attempt import NextStep, PublishAttempt, outcome_unknown
 from syncpoint.front.proxy.publish_preparing import PublishPreparation, Refresh
 from syncpoint.front.proxy.rate_limits import RateLimiter
@@ -52,6 +55,7 @@ from syncpoint.front.proxy.route_cache import RouteCache, RouteTarget
 from syncpoint.front.proxy.route_client import RouteClient
 from syncpoint.front.proxy.sealing import Sealer
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.transport.call_batches import CallBatch
 from syncpoint.wire.transport.calls import Call, Methods, Unary
 from syncpoint.wire.transport.stream_state import Message
 
@@ -100,7 +104,31 @@ class ClusterPublisher:
 
     def methods(self) -> Methods:
         """The data-plane method of google.pubsub.v1.Publisher."""
-        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
+        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish, batch_handler=self.publish_batch)}
+
+    def publish_batch(self, batch: CallBatch, at: int) -> int:
+        """Take requests from `at` on that can be one, see `JoinedPublishes`; how many. None where there is nothing to
+        join, or where they have to be refused: alone each gets its reason.
+        """
+        try:
+            raw_name, key = split.route_of(batch.requests[at])
+            name = raw_name.decode()
+        except (Malformed, UnicodeDecodeError):
+            return 0
+        topic = self.catalog.topic(name)
+        if key or topic is None or name in self._late or topic.transforms or topic.options.duplicate_window_s:
+            return 0
+        counts = count_plain(batch.requests, at, raw_name)
+        if len(counts) < 2 or sum(counts) > PUBLISH_MESSAGES_MAX:
+            return 0
+        if batch.noted.get(name, 0.0) <= batch.began:
+            self.note_publisher(cast(Call, batch), name)
+        joined = JoinedPublishes(batch, at, counts)
+        try:
+            self._begin(cast(Call, joined), joined.request, topic, b"", PublishOrigin.CLIENT)
+        except SyncpointError:
+            return 0
+        return len(counts)
 
     def internal_methods(self) -> Methods:
         """Return the methods for other processes of the cluster.
@@ -201,7 +229,7 @@ class ClusterPublisher:
             log.exception("a publish failed")
             call.fail(SyncpointError(Code.INTERNAL, "Internal error."))
         else:
-            self.published += 1
+            self.published += call.calls if isinstance(call, JoinedPublishes) else 1
             call.reply(answer)
             for chain in batch.doubtful - {batch.chain} if not batch.judged else ():
                 self.duplicate_reports.add(chain, batch.number)

@@ -117,7 +117,7 @@ class PublishCounts:
         topic = entry.source.topic
         if topic in INNER_TOPICS:
             return
-        requests, messages, nbytes = len(entry.callers), entry.count, entry.bytes
+        requests, messages, nbytes = entry.requests, entry.count, entry.bytes
         batch = self.batch
         batch.counts[bisect_left(batch.bounds, messages)] += 1
         batch.total += messages

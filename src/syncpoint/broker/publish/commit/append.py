@@ -54,7 +54,7 @@ def completion(done: Done) -> FunctionCaller:
 class PendingEntry:
     """Messages of one source that arrived in this turn, with the callers that wait for them."""
 
-    __slots__ = ("bytes", "callers", "count", "first_offset", "payloads", "source", "time_ns")
+    __slots__ = ("bytes", "callers", "count", "first_offset", "payloads", "requests", "source", "time_ns")
 
     def __init__(self, source: Source, first_offset: int, time_ns: int) -> None:
         self.source = source
@@ -62,11 +62,14 @@ class PendingEntry:
         self.time_ns = time_ns
         self.count = 0
         self.bytes = 0
+        self.requests = 0
         self.payloads: list[bytes] = []
         self.callers: list[tuple[PublishCaller, bytes]] = []
 
-    def add(self, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
+    def add(self, count: int, payload: bytes, caller: PublishCaller, response: bytes, requests: int = 1) -> None:
+        """Add `count` framed messages that came in `requests` requests."""
         self.count += count
+        self.requests += requests
         self.bytes += len(payload)
         self.callers.append((caller, response))
         self.payloads.append(payload)

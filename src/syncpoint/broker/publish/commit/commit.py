@@ -107,10 +107,11 @@ class GroupCommit:
         caller: PublishCaller,
         response: bytes,
         notes: Iterable[Callable[[], object]] = (),
+        requests: int = 1,
     ) -> None:
-        """Take `count` framed messages, and what is noted of them, which stands in front of them (`message_facts`);
-        `caller` gets `response` once they are persisted. Nothing is written yet. What fails with nothing taken is
-        raised; a failure halfway is answered, and ends the log.
+        """Take `count` framed messages of `requests` requests, and what is noted of them, which stands in front of them
+        (`message_facts`); `caller` gets `response` once they are persisted. Nothing is written yet. What fails with
+        nothing taken is raised; a failure halfway is answered, and ends the log.
         """
         entry = self._last.get(source.number)
         new = entry is None or entry.bytes >= ENTRY_BYTES_MAX or entry.count >= ENTRY_MESSAGES_MAX
@@ -119,7 +120,7 @@ class GroupCommit:
         self.admission.enter(source.topic, count, len(payload))
         before = entry.count
         try:
-            entry.add(count, payload, caller, response)
+            entry.add(count, payload, caller, response, requests)
             source.end += count
             if new:
                 self._pending.append(entry)

@@ -46,11 +46,12 @@ class TracedCommit(GroupCommit):
         caller: PublishCaller,
         response: bytes,
         notes: Iterable[Callable[[], object]] = (),
+        requests: int = 1,
     ) -> None:
         contexts = found(payload, MESSAGES_MAX)
         if contexts:
             caller = _followed(caller, self._persisted(source, contexts, count, len(payload)))
-        super().add(source, count, payload, caller, response, notes)
+        super().add(source, count, payload, caller, response, notes, requests)
 
     def _persisted(self, source: Source, contexts: list[TraceContext], count: int, size: int) -> Callable[[str], None]:
         """What records the spans once it is known what became of a request, given why it failed or ""."""

@@ -104,6 +104,29 @@ class Intake:
             self.commit.leave_turn()
             raise
 
+    def publish_plain(
+        self,
+        topic: Topic,
+        requests: list[bytes],
+        first: int,
+        answering: Callable[[list[bytes]], PublishCaller],
+    ) -> int:
+        """Take the plain requests to a plain topic at the start of `requests[first:]`, and return how many they are.
+
+        `answering` makes the caller who waits for them from their answers. Raises `SyncpointError`, with nothing taken,
+        where perhaps not all of them may come in.
+        """
+        source = self._admit(topic, sum(map(len, requests)))
+        seconds, nanos = self.commit.turn or self.commit.begin_turn()
+        name, room = topic.name.encode(), self._client.room
+        scanned = kernel.scan_plain(requests, first, name, source.prefix, source.end, seconds, nanos, room)
+        taken, count, payload, answers = scanned
+        if taken:
+            self.commit.add(source, count, payload, answering(answers), b"", requests=taken)
+        else:
+            self.commit.leave_turn()
+        return taken
+
     def publish_request(
         self, caller: PublishCaller, request: bytes | memoryview, origin: PublishOrigin = PublishOrigin.CLIENT
     ) -> None:
