@@ -60,8 +60,10 @@ class KeyedWork:
     def drop(self) -> list[Message]:
         """Everything that was not handed out, which is forgotten here."""
         found = [*self.ready, *(message for later in self._keys.values() for message in later)]
+        for message in self.ready:
+            self._keys.pop(message.ordering_key, None)
         self.ready.clear()
-        for later in self._keys.values():
+        for later in self._keys.values():  # one of each is handed out
             later.clear()
         return found
 

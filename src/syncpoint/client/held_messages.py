@@ -65,6 +65,7 @@ class HeldMessages:
         self._flow, self._chance = flow, chance
         self._batches: dict[MessageBatch, None] = {}
         self._ready: deque[LeaseCall] = deque()
+        self._filling: dict[tuple[str, int | None], LeaseCall] = {}  # of these, those that have room for more
         self._again: list[tuple[float, int, LeaseCall]] = []
         self._under_way: set[LeaseCall] = set()
         self._serial = 0
@@ -86,7 +87,7 @@ class HeldMessages:
 
     def change(self, changes: Iterable[LeaseChange], now_s: float) -> None:
         """Changes of leases, in the order in which they were wished for."""
-        open_calls: dict[tuple[str, int | None], LeaseCall] = {}
+        filling = self._filling
         for batch, indexes, seconds, outcome in changes:
             ids = batch.ack_ids if indexes is None else [batch.ack_ids[at] for at in indexes]
             if not seconds and batch in self._batches:  # acknowledged or given back
@@ -96,9 +97,9 @@ class HeldMessages:
                     self._batches.pop(batch, None)
             for at in range(0, len(ids), IDS_MAX):
                 some = ids[at : at + IDS_MAX]
-                call = open_calls.get((batch.origin, seconds))
+                call = filling.get((batch.origin, seconds))
                 if call is None or len(call.ack_ids) + len(some) > IDS_MAX:
-                    call = open_calls[batch.origin, seconds] = LeaseCall(batch.origin, seconds, [], now_s)
+                    call = filling[batch.origin, seconds] = LeaseCall(batch.origin, seconds, [], now_s)
                     self._ready.append(call)
                 call.ack_ids += some
                 if outcome is not None:
@@ -125,6 +126,8 @@ class HeldMessages:
                 call = heapq.heappop(self._again)[2]
             elif self._ready:
                 call = self._ready.popleft()
+                if self._filling.get((call.origin, call.seconds)) is call:
+                    del self._filling[call.origin, call.seconds]
             else:
                 return
             self._under_way.add(call)
@@ -177,6 +180,7 @@ class HeldMessages:
         """Forget all that is to be sent or under way; returns the outcomes, which nobody will know."""
         calls = [*self._ready, *(call for _, _, call in self._again), *self._under_way]
         self._ready.clear()
+        self._filling.clear()
         self._again.clear()
         self._under_way.clear()
         error = SyncpointError(Code.CANCELLED, "The subscriber was closed first. It is not known whether it counts.")

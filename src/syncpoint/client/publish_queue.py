@@ -5,7 +5,8 @@ ordering key. An *entry* is what one call of `publish` or one piece of `publish_
 Promises: entries of a lane are sent in the order in which they were added. A lane with an ordering key has one request
 under way, and the next one is not sent before that one is stored, so that their order survives every retry. Where it
 fails for good, the lane is paused: all that waits in it fails as well, and nothing more is taken until `resume`.
-At most REQUESTS_MAX requests are under way. What is added leaves with its answer, or with an error; nothing is dropped.
+At most REQUESTS_MAX requests are under way, and no more than BYTES_MAX of several. What is added leaves with its
+answer, or with an error; nothing is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from syncpoint.client.client_errors import PausedOrderingKeyError
 from syncpoint.client.client_options import PASSING, REQUEST_BYTES_MAX, REQUEST_MESSAGES_MAX, BatchSettings, ClientRetry
 from syncpoint.client.message_encoding import TOPIC_BYTES_MAX, topic_field
 
-REQUESTS_MAX: Final = 8
+REQUESTS_MAX: Final = 100
+BYTES_MAX: Final = 8_000_000
+"""Under way at once. Many small requests hide the way to a server far away; a few large ones keep a near one busy."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +81,7 @@ class PublishQueue:
         self._again: list[tuple[float, int, OutgoingRequest]] = []
         self._serial = 0
         self._under_way: set[OutgoingRequest] = set()
+        self._bytes_under_way = 0
         self.messages = self.nbytes = 0
 
     def add(self, topic: str, ordering_key: str, entry: PublishEntry, now_s: float) -> bool:
@@ -104,9 +108,9 @@ class PublishQueue:
             lane.timer_s = -1.0
             self._consider(lane, now_s)
         found = []
-        while self._again and self._again[0][0] <= now_s and len(self._under_way) < REQUESTS_MAX:
+        while self._again and self._again[0][0] <= now_s and self._has_room:
             found.append(self._sent(heapq.heappop(self._again)[2]))
-        while self._ready and len(self._under_way) < REQUESTS_MAX:
+        while self._ready and self._has_room:
             lane = self._ready.popleft()
             lane.queued = False
             if lane.waiting:  # they may have failed
@@ -118,11 +122,15 @@ class PublishQueue:
     def wake_s(self) -> float | None:
         """When `due` has something next, unless something else happens before; None: never."""
         times = [heap[0][0] for heap in (self._timers, self._again) if heap]
-        return min(times) if times and len(self._under_way) < REQUESTS_MAX else None
+        return min(times) if times and self._has_room else None
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._under_way) < REQUESTS_MAX and self._bytes_under_way < BYTES_MAX
 
     def answered(self, request: OutgoingRequest, now_s: float) -> None:
         """All of a request is stored."""
-        self._under_way.discard(request)
+        self._ended(request)
         self._left(request.entries)
         self._over(request.lane, now_s)
 
@@ -130,7 +138,7 @@ class PublishQueue:
         """A request is not known to be stored. Returns the entries that fail with this error, which may be more than
         it had; none where it is sent again.
         """
-        self._under_way.discard(request)
+        self._ended(request)
         pause_s = request.pause_s * (1 - self._chance() / 2)
         request.pause_s = min(request.pause_s * self._retry.multiplier, self._retry.maximum)
         lane = request.lane
@@ -162,7 +170,7 @@ class PublishQueue:
         self._again.clear()
         self._under_way.clear()
         self._lanes.clear()
-        self.messages = self.nbytes = 0
+        self.messages = self.nbytes = self._bytes_under_way = 0
         return left
 
     def resume(self, topic: str, ordering_key: str) -> None:
@@ -207,7 +215,12 @@ class PublishQueue:
     def _sent(self, request: OutgoingRequest) -> OutgoingRequest:
         request.attempts += 1
         self._under_way.add(request)
+        self._bytes_under_way += request.nbytes
         return request
+
+    def _ended(self, request: OutgoingRequest) -> None:
+        self._under_way.discard(request)
+        self._bytes_under_way -= request.nbytes
 
     def _left(self, entries: list[PublishEntry]) -> None:
         for entry in entries:

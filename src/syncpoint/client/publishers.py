@@ -228,6 +228,7 @@ class Publisher:
         """Publish a message; the outcome is its id, or the error for which it was given up. Raises
         `FlowControlLimitError`, `MessageTooLargeError`, `PausedOrderingKeyError`, and `RuntimeError` once stopped.
         """
+        self._thread.check()
         outcome: ClientFuture[str] = ClientFuture()
         entry = PublishEntry(encode_message(data, ordering_key, attributes), 1, outcome, single=True)
         self._driver.submit(topic, ordering_key, entry, self._driver.behavior)
@@ -237,6 +238,7 @@ class Publisher:
         self, topic: str, messages: Iterable[bytes | OutgoingMessage], ordering_key: str = ""
     ) -> list[str]:
         """Publish all of these, and return their ids in the same order. Raises `BulkPublishError`."""
+        self._thread.check(waits=True)
         pieces, outcomes = BulkPieces(ordering_key), _BulkOutcomes()
 
         def send(found: Iterable[BulkPiece]) -> None:
@@ -262,8 +264,9 @@ class Publisher:
 
     def stop(self, timeout: float | None = None) -> None:
         """Send what waits, for this many seconds at most, and close the connections."""
-        if self._driver.stopped:
+        if self._driver.stopped or self._thread.forked:
             return
+        self._thread.check(waits=True)
         atexit.unregister(self._at_exit)
         try:
             self._thread.run(self._driver.stop(timeout))

@@ -53,7 +53,7 @@ class Reception:
         self.arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._held = HeldMessages(flow, random.random)
-        self._woken = self._stopped = False
+        self._woken = self._stopped = self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()  # something was answered, or became done
@@ -77,8 +77,10 @@ class Reception:
         """Something was appended to `waiting`."""
         if not self._woken:
             self._woken = True
-            with suppress(RuntimeError):  # the loop is closed: the server delivers it again
+            try:
                 self._loop.call_soon_threadsafe(self._gather)
+            except RuntimeError:  # the loop is closed
+                self._give_up()
 
     @property
     def gives_back(self) -> bool:
@@ -125,8 +127,8 @@ class Reception:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._held.change(self._changes(), time.monotonic())
-        self._resolve(self._held.give_up())
+        self._closed = True
+        self._give_up()
 
     async def switch(self, move: Callable[[], Any], drain_s: float) -> None:
         """Receive nothing, let what was taken be handled, and its acknowledgements be answered, for `drain_s`; then
@@ -254,7 +256,15 @@ class Reception:
             found.append(waiting.popleft())
         return found
 
+    def _give_up(self) -> None:
+        """What is not acknowledged by now is delivered again."""
+        self._held.change(self._changes(), time.monotonic())
+        self._resolve(self._held.give_up())
+
     def _look(self) -> None:
+        if self._closed:
+            self._give_up()
+            return
         now_s = time.monotonic()
         self._held.change(self._changes(), now_s)
         for call in self._held.calls(now_s):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -251,6 +252,7 @@ class Subscriber:
         self._flow = flow_control or FlowControl()
         self._thread = LoopThread("syncpoint-subscriber")
         self._closed = False
+        self._ends: dict[threading.Thread, StreamingPullFuture] = {}
 
         async def make() -> _Receptions:
             return _Receptions(connecting)
@@ -335,10 +337,10 @@ class Subscriber:
             stopping.wait()
             with suppress(RuntimeError):  # the subscriber was closed first
                 self._thread.run(finish())
-            if await_callbacks_on_shutdown:
-                threads.join()
-            with suppress(RuntimeError):
+                if await_callbacks_on_shutdown:
+                    threads.join()
                 self._thread.run(reception.stop())
+            self._ends.pop(threading.current_thread(), None)
             if reception.error is not None:
                 future.set_exception(reception.error)
             else:
@@ -347,7 +349,9 @@ class Subscriber:
         reception = self._begin(subscription, flow_control, arrived)
         threads.start(reception)
         arrived()
-        threading.Thread(target=end, name="syncpoint-subscription-end", daemon=True).start()
+        thread = threading.Thread(target=end, name="syncpoint-subscription-end", daemon=True)
+        self._ends[thread] = future
+        thread.start()
         return future
 
     def switch_to(self, address: str, drain_s: float = DRAIN_S) -> None:
@@ -355,10 +359,17 @@ class Subscriber:
         self._thread.run(self._receptions.switch_to(address, drain_s))
 
     def close(self) -> None:
-        """Give back what was not handed out, send acknowledgements, and close the connections."""
-        if self._closed:
+        """Give back what was not handed out, send acknowledgements, and close the connections. Callbacks under way are
+        waited for, DRAIN_S at most.
+        """
+        if self._closed or self._thread.forked:
             return
+        self._thread.check(waits=True)
         self._closed = True
+        end_s = time.monotonic() + DRAIN_S
+        for thread, future in list(self._ends.items()):
+            future.cancel()
+            thread.join(max(0.0, end_s - time.monotonic()))
         try:
             self._thread.run(self._receptions.close())
         finally:

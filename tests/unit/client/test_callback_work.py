@@ -35,12 +35,12 @@ def test_a_share_of_what_waits_is_taken():
             st.tuples(st.just("offer"), st.lists(st.sampled_from(["", "a", "b"]), max_size=30)),
             st.tuples(st.just("take"), st.integers(1, 5)),
             st.tuples(st.just("handle"), st.integers(0, 100)),
+            st.tuples(st.just("drop"), st.none()),
         )
-    ),
-    st.booleans(),
+    )
 )
-def test_messages_of_a_key_are_out_one_at_a_time_in_order_and_none_is_lost(steps, dropped):
-    work, out, number = KeyedWork(), [], 0
+def test_messages_of_a_key_are_out_one_at_a_time_in_order_and_none_is_lost(steps):
+    work, out, left, number = KeyedWork(), [], [], 0
     handled = defaultdict(list)
     for kind, what in steps:
         if kind == "offer":
@@ -50,11 +50,13 @@ def test_messages_of_a_key_are_out_one_at_a_time_in_order_and_none_is_lost(steps
             out += work.take(what)
             keys = [one.ordering_key for one in out if one.ordering_key]
             assert len(set(keys)) == len(keys)
+        elif kind == "drop":
+            left += work.drop()
+            assert not work.ready
         elif out:
             one = out.pop(what % len(out))
             handled[one.ordering_key].append(one.number)
             work.handled(one)
-    left = work.drop() if dropped else []
     while out or work.ready:
         out += work.take(1)
         one = out.pop()

@@ -108,6 +108,22 @@ def test_requests_have_a_bound_and_so_has_their_number():
     assert [len(call.ack_ids) for call in holder.calls()] == [IDS_MAX, IDS_MAX, 1]
 
 
+def test_what_waits_for_a_call_is_sent_together():
+    holder = Holder()
+    batch = holder.receive(200)
+    for message in batch[: CALLS_MAX + 1]:
+        message.ack()
+        under_way = holder.calls()
+    assert under_way == []
+    for message in batch[CALLS_MAX + 1 :]:
+        message.ack()
+        assert holder.calls() == []
+    first = next(iter(holder.held._under_way))
+    holder.answer(first)
+    (call,) = holder.calls()
+    assert call.ack_ids == batch.ack_ids[CALLS_MAX:]
+
+
 def test_what_is_held_is_extended_until_it_was_held_for_too_long():
     holder = Holder(lease_duration=60, max_lease_duration=100)
     batch = holder.receive(2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.client.client_errors import PausedOrderingKeyError
 from syncpoint.client.client_options import BatchSettings, ClientRetry
-from syncpoint.client.publish_queue import REQUESTS_MAX, PublishEntry, PublishQueue
+from syncpoint.client.publish_queue import BYTES_MAX, REQUESTS_MAX, PublishEntry, PublishQueue
 
 BATCH = BatchSettings(max_messages=3, max_bytes=100, max_latency=1.0)
 RETRY = ClientRetry(initial=1.0, multiplier=2.0, maximum=8.0, deadline=30.0)
@@ -81,6 +81,24 @@ def test_what_failed_for_a_moment_is_sent_again_with_growing_pauses_and_given_up
     assert times == [0.0, 1.0, 3.0, 7.0, 15.0, 23.0]
     assert [one.outcome for one in failed] == ["a", "b"]
     assert q.messages == q.nbytes == 0
+
+
+def test_requests_and_bytes_under_way_are_bounded():
+    q = queue()
+    for n in range(REQUESTS_MAX + 5):
+        q.add("t", "", entry(str(n), 3), 0.0)
+    sent = q.due(0.0)
+    assert len(sent) == REQUESTS_MAX
+    assert q.due(0.0) == []
+    q.answered(sent[0], 0.0)
+    assert len(q.due(0.0)) == 1
+    q = queue()
+    for n in range(5):
+        q.add("t", "", entry(str(n), 3, size=BYTES_MAX // 2), 0.0)
+    sent = q.due(0.0)
+    assert len(sent) == 2
+    q.failed(sent[0], LOST, 0.0)
+    assert len(q.due(0.0)) == 1
 
 
 def test_a_key_is_paused_after_what_cannot_be_stored_until_it_is_resumed():
