@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ console-disaster: dev chromium ## kill a zone of a watched cluster under load, a
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)
+
+bench-gate: dev ## compare eight figures with the last release, in turns, and renew their table: BEFORE=COMMIT
+	@$(BIN)/python -m bench guard --write $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 bench-cluster: dev ## measure a cluster of 3 x 3 disks, all roles on this machine: BENCH="--failover 30 --scale"
 	@$(BIN)/python -m bench cluster $(BENCH)
