@@ -71,6 +71,11 @@ COMMANDS = {
     "alerts": ("alerts", "alerts", "List, acknowledge and silence alerts."),
     "dashboards": ("dashboards", "dashboards", "Export dashboards for Grafana."),
     "monitor": ("watch_targets", "monitor", "Monitor servers by their metrics."),
+    "support-bundle": (
+        "support_bundle",
+        "support_bundle",
+        "Collect state, metrics and logs for somebody who helps, without messages and secrets.",
+    ),
     "doctor": ("doctor", "doctor", "Check whether this machine is suited to run a server."),
     "env-init": ("env_init", "env_init", "Print environment variables that point client libraries to the server."),
     "config": ("config", "config", "Set a default project and endpoint."),
@@ -84,7 +89,9 @@ GROUPS = {
         *("scheduled", "dead-letters", "cursors", "apply", "diff", "topology"),
     ),
     "Find out": ("why", "trace", "receipt", "at-risk", "top"),
-    "Operate": ("server", "disks", "limits", "log", "slo", "alerts", "dashboards", "monitor", "probers"),
+    "Operate": (
+        *("server", "disks", "limits", "log", "slo", "alerts", "dashboards", "monitor", "probers", "support-bundle"),
+    ),
     "Operate a cluster": (
         *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),
     ),

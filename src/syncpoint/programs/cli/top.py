@@ -74,7 +74,7 @@ def top(
         raise click.UsageError("Give one of --config, --dir and --metrics.")
     if settings.format == "json" and not once:
         raise click.UsageError("--format json needs --once.")
-    places, where = _places(settings, path, folder, addresses)
+    places, where = metrics_places(settings, path, folder, addresses)
     view = TopView(panel=panel or "", filter=wanted, interval_s=interval)
     if once or not (sys.stdout.isatty() and sys.stdin.isatty()):
         _print_once(settings, places, where, view)
@@ -83,7 +83,7 @@ def top(
             _watch(places, where, view)
 
 
-def _places(
+def metrics_places(
     settings: Settings, path: Path | None, folder: Path | None, addresses: Sequence[str]
 ) -> tuple[list[MetricsAddress], str]:
     """Whom to ask, and what they are called together."""

@@ -60,7 +60,7 @@ def read(
     samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
     silent: dict[str, str] = {}
     with ThreadPoolExecutor(min(THREADS_MAX, len(places))) as threads:
-        texts = list(threads.map(lambda place: _text(place, timeout_s), places))
+        texts = list(threads.map(lambda place: text_of(place, timeout_s), places))
     for place, text in zip(places, texts, strict=True):
         if isinstance(text, Exception):
             silent[place.called] = str(text)
@@ -70,7 +70,8 @@ def read(
     return MetricsReading(now(), samples, silent)
 
 
-def _text(place: MetricsAddress, timeout_s: float) -> bytes | Exception:
+def text_of(place: MetricsAddress, timeout_s: float) -> bytes | Exception:
+    """The page of metrics of one process, or why there is none."""
     scheme = "https" if place.tls else "http"
     request = urllib.request.Request(f"{scheme}://{place.address}/metrics", headers=dict(place.headers()))
     try:
