@@ -6,7 +6,6 @@ guard it. Promise: messages of one ordering key are handed out one after the oth
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -14,8 +13,7 @@ from typing import Final
 
 from syncpoint.client.received_messages import Message
 from syncpoint.client.reception import Reception
-
-log = logging.getLogger("syncpoint.client")
+from syncpoint.client.service_link import log
 
 CHUNK_MAX: Final = 64
 """Messages that a thread takes at once, where many wait."""

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.wording import counted
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.client.client_errors import AcknowledgeStatus
 from syncpoint.client.client_options import PASSING, FlowControl
@@ -26,6 +27,7 @@ from syncpoint.client.received_messages import LeaseChange, MessageBatch
 from syncpoint.client.service_link import ServiceLink
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.status import ack_outcomes
 from syncpoint.wire.transport.client import ClientStream
 
 GATHER_S: Final = 0.005
@@ -175,7 +177,7 @@ class Reception:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def _keep_receiving(self) -> None:
-        backoff = Backoff(0.1, 10.0)
+        backoff = Backoff(0.1, 3.0)
         while not self.over:
             await self._may_receive.wait()
             address = self._link.present
@@ -186,6 +188,7 @@ class Reception:
                     self._end(error)
                     return
                 self._link.failed(address, error)
+                self._link.trouble(f"{self.subscription} is received again soon: {error}")
             finally:
                 self._give_back()
             await asyncio.sleep(backoff.failed(random.random))
@@ -290,6 +293,10 @@ class Reception:
             await self._link.call(path, request.SerializeToString(), CALL_S, call.origin)
         except SyncpointError as error:
             known = self._held.failed(call, error, time.monotonic(), self._link.present)
+            if not ack_outcomes(error):  # which say what became of each id
+                kind = "acknowledged" if call.seconds is None else "extended or given back"
+                what = f"{counted(len(call.ack_ids), 'message')} of {self.subscription}"
+                self._link.trouble(f"{what} could not be {kind}: {error}")
         else:
             known = self._held.answered(call)
         self._resolve(known)

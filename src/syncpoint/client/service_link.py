@@ -10,6 +10,7 @@ lets them end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from syncpoint import __version__
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unauthenticated
 from syncpoint.base.model.hosts import loopback
 from syncpoint.client.address_choice import AddressChoice
@@ -27,9 +29,13 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport.client import Channel, ClientStream, MetadataItems
 from syncpoint.wire.transport.limits import MIB, TransportLimits
 
+log = logging.getLogger("syncpoint.client")
+
 ADDRESS_DEFAULT: Final = "127.0.0.1:8085"
 CHECK_S: Final = 5.0
+LOGGED_MAX: Final = 20
 DRAIN_S: Final = 30.0
+AGENT: Final = ((b"user-agent", f"syncpoint-python/{__version__}".encode()),)
 LIMITS: Final = TransportLimits(
     message_bytes=64 * MIB, frame_bytes=2 * MIB, stream_window_bytes=8 * MIB, unsent_bytes=1024 * MIB
 )
@@ -82,7 +88,7 @@ class Connecting:
         """A channel to an address, not yet connected."""
         if self.connect is not None:
             return self.connect(address)
-        return Channel(*parse_endpoint(address), tls=self.tls, limits=LIMITS)
+        return Channel(*parse_endpoint(address), tls=self.tls, limits=LIMITS, always=AGENT)
 
     def metadata(self) -> MetadataItems:
         """What goes with a call. Raises `SyncpointError`."""
@@ -105,6 +111,7 @@ class ServiceLink:
         self._under_way: dict[str, int] = dict.fromkeys(connecting.addresses, 0)
         self._ended = asyncio.Event()  # a call has
         self._waited_for = 0
+        self._logged: set[str] = set()  # since the last answer
         self._answer_s = self._loop.time()
         self._closing: set[asyncio.Task[None]] = set()
         self._watch = self._loop.create_task(self._keep_watching()) if len(connecting.addresses) > 1 else None
@@ -150,6 +157,13 @@ class ServiceLink:
         if address == self.choice.present:
             self._answer_s = self._loop.time()
         self.choice.answered(address)
+        self._logged.clear()
+
+    def trouble(self, text: str) -> None:
+        """Log what failed; the same words once until something is answered, and LOGGED_MAX of them."""
+        if text not in self._logged and len(self._logged) < LOGGED_MAX:
+            self._logged.add(text)
+            log.warning("%s", text)
 
     def failed(self, address: str, error: SyncpointError) -> None:
         """Something failed at this address, which may be a reason to use another one."""
@@ -203,6 +217,7 @@ class ServiceLink:
     def _lose(self, address: str) -> None:
         if self.choice.failed(address, self._loop.time()):
             self._answer_s = self._loop.time()
+            self.trouble(f"{address} is left for {self.choice.present}.")
             task = self._loop.create_task(self._drop(address))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

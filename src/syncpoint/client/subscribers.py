@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from syncpoint.client.callback_work import Callback, CallbackThreads, KeyedWork, log
+from syncpoint.client.callback_work import Callback, CallbackThreads, KeyedWork
 from syncpoint.client.client_future import ClientFuture
 from syncpoint.client.client_options import FlowControl
 from syncpoint.client.loop_thread import LoopThread
 from syncpoint.client.received_messages import Message, MessageBatch
 from syncpoint.client.reception import Reception
-from syncpoint.client.service_link import DRAIN_S, Connecting, ServiceLink
+from syncpoint.client.service_link import DRAIN_S, Connecting, ServiceLink, log
 from syncpoint.front.client.credentials import CallCredentials
 
 WORKERS: Final = 10
