@@ -33,6 +33,7 @@ from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.serving import parsed
 from syncpoint.wire.protobuf.status import error_info
+from syncpoint.wire.transport.call_batches import CallBatch
 from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming, StreamingCall, Unary
 
 STANDS_S: Final = 20.0
@@ -147,7 +148,11 @@ class Gate:
             if rule.open:
                 found[path] = method
             elif isinstance(method, Unary):
-                found[path] = Unary(self._unary(name, rule, method.handler))
+                batch = method.batch_handler
+                found[path] = Unary(
+                    self._unary(name, rule, method.handler),
+                    batch_handler=None if batch is None else self._batch(rule, batch),
+                )
             else:
                 found[path] = Streaming(partial(self._stream, name, rule, method.handler), method.behind)
         return found
@@ -227,21 +232,10 @@ class Gate:
                     handler(call, request)
 
             return run
-        permission, _ = rule.hot
-        monotonic, catalog, sessions = self.clock.monotonic, self.catalog, self._sessions
-        authenticator = self.authenticator
+        known = self._known_name(rule)
 
         def run_hot(call: Call, request: bytes) -> None:
-            # All the time: the same token, the same name, and nothing has changed.
-            session, name = sessions.get(call.metadata.get(_HEADER, b"")), b""
-            if (
-                session is not None
-                and session.revision == catalog.revision
-                and session.generation == authenticator.generation
-            ):
-                now = monotonic()
-                if session.until <= now or session.allowed.get((permission, name := _name(request)), 0.0) <= now:
-                    name = b""
+            name = known(call, request)
             try:
                 if not name:
                     self._judge(call, path, rule, request)
@@ -253,6 +247,42 @@ class Gate:
             handler(call, request)
 
         return run_hot
+
+    def _batch(self, rule: Rule, handler: Callable[[CallBatch, int], int]) -> Callable[[CallBatch, int], int] | None:
+        """As `_unary`, for calls that came together; None: the method's calls are judged one by one.
+
+        A handler takes calls that name one resource, so what its first call may, they all may.
+        """
+        if rule.hot is None:
+            return None
+        known = self._known_name(rule)
+
+        def run_batch(batch: CallBatch, at: int) -> int:
+            if self.quotas is not None or not known(batch, batch.requests[at]):
+                return 0
+            return handler(batch, at)
+
+        return run_batch
+
+    def _known_name(self, rule: Rule) -> Callable[[CallContext | CallBatch, bytes], bytes]:
+        """What returns the name in a request, if its caller is known to be allowed the call, and nothing has changed:
+        the same token, the same name, as it is nearly always. b"": it must be judged.
+        """
+        assert rule.hot is not None
+        permission, _ = rule.hot
+        monotonic, catalog, sessions = self.clock.monotonic, self.catalog, self._sessions
+        authenticator = self.authenticator
+
+        def known(call: CallContext | CallBatch, request: bytes) -> bytes:
+            session = sessions.get(call.metadata.get(_HEADER, b""))
+            changed = (catalog.revision, authenticator.generation)
+            if session is None or (session.revision, session.generation) != changed:
+                return b""
+            now = monotonic()
+            name = _name(request)
+            return name if session.until > now and session.allowed.get((permission, name), 0.0) > now else b""
+
+        return known
 
     def _hold(self, call: Call, refusal: OverRate) -> None:
         """Refuse a call when its caller may try again: a caller that does not wait is made to, so that refusals cost

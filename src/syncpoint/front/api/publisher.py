@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from syncpoint.base.model.errors import SyncpointError
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.intake.message_preparation import MessagePreparation
@@ -34,19 +33,14 @@ class PublisherService:
 
     def publish_batch(self, batch: CallBatch, at: int) -> int:
         """Take the requests from `at` on that are plain publishes to one topic; how many. None where the first one is
-        something else, or has to be refused: alone it gets its reason.
+        something else. Raises `SyncpointError`, with nothing taken, where they may have to be refused.
         """
-        if self.prepared.order.lines:
+        topic = self._intake.topic_of(batch.requests[at])
+        if not topic.plain or self.prepared.order.lines:
             return 0
-        try:
-            topic = self._intake.topic_of(batch.requests[at])
-            if not topic.plain:
-                return 0
-            if batch.noted.get(topic.name, 0.0) <= batch.began:
-                self.note_publisher(cast(Call, batch), topic.name)
-            return self._intake.publish_plain(topic, batch.requests, at, partial(batch.answering, at))
-        except SyncpointError:
-            return 0
+        if batch.noted.get(topic.name, 0.0) <= batch.began:
+            self.note_publisher(cast(Call, batch), topic.name)
+        return self._intake.publish_plain(topic, batch.requests, at, partial(batch.answering, at))
 
     def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
         """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at

@@ -108,7 +108,7 @@ class ClusterPublisher:
 
     def publish_batch(self, batch: CallBatch, at: int) -> int:
         """Take requests from `at` on that can be one, see `JoinedPublishes`; how many. None where there is nothing to
-        join, or where they have to be refused: alone each gets its reason.
+        join. Raises `SyncpointError`, with nothing taken, where they have to be refused.
         """
         try:
             raw_name, key = split.route_of(batch.requests[at])
@@ -124,10 +124,7 @@ class ClusterPublisher:
         if batch.noted.get(name, 0.0) <= batch.began:
             self.note_publisher(cast(Call, batch), name)
         joined = JoinedPublishes(batch, at, counts)
-        try:
-            self._begin(cast(Call, joined), joined.request, topic, b"", PublishOrigin.CLIENT)
-        except SyncpointError:
-            return 0
+        self._begin(cast(Call, joined), joined.request, topic, b"", PublishOrigin.CLIENT)
         return len(counts)
 
     def internal_methods(self) -> Methods:

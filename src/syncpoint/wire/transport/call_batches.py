@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.base.kernel import call_frames
@@ -144,13 +145,15 @@ class CallBatch:
 
     def serve(self) -> None:
         """Call the method, which takes as many of the calls as it can take together, again and again; where it takes
-        none, the next call is served alone. Where it breaks, all calls fail that are not answered.
+        none, or refuses, the next call is served alone. Where it breaks, all calls fail that are not answered.
         """
         handler, at, end = self.method.batch_handler, 0, len(self.requests)
         assert handler is not None
         try:
             while at < end:
-                taken = handler(self, at)
+                taken = 0
+                with suppress(SyncpointError):  # alone, the call is refused with its own reason
+                    taken = handler(self, at)
                 if not taken:
                     self._serve_alone(at)
                 at += taken or 1

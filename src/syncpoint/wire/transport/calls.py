@@ -118,7 +118,8 @@ class Unary:
     """A method with one request and one response. The handler runs synchronously with the request's bytes.
 
     `batch_handler(batch, at)` takes calls of one caller that came one right after the other, from the one at `at` on,
-    and returns how many it took; 0: `handler` is to serve that one. None: each call is served alone.
+    and returns how many it took, all about the resource that the first one names; 0, or a
+    `SyncpointError`: `handler` is to serve that one. None: each call is served alone.
     """
 
     handler: Callable[[Call, bytes], None]

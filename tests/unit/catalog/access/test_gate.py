@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from syncpoint.base.kernel.publish import count_plain, scan_plain
 from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError, Unauthenticated
 from syncpoint.catalog.access.accounts import Account
 from syncpoint.catalog.access.authors import judge_caller
 from syncpoint.catalog.access.gate import DENIED, INVALID, MISSING, STANDS_S
 from syncpoint.catalog.access.permission_needs import SERVER
 from syncpoint.catalog.access.policy import PREFIX, orphaned_policies
+from syncpoint.catalog.access.quotas import Quotas
 from syncpoint.catalog.access.rules import RULES
 from syncpoint.catalog.access.tokens import ANONYMOUS
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Snapshot, Subscription, Topic
@@ -405,3 +407,60 @@ def test_a_call_is_judged_again_by_what_the_catalog_has_learned_since(harness: H
     harness.grant("projects/a", "roles/iam.serviceAccountUser", ANN)
     assert harness.call(path.decode(), request, harness.token()) is None
     assert changed == [True]
+
+
+class Together:
+    """What a gate asks of calls that came together."""
+
+    def __init__(self, token: bytes, *requests: bytes) -> None:
+        self.metadata = {b"authorization": token}
+        self.requests = list(requests)
+
+
+def test_calls_that_come_together_pass_where_each_would_at_once(harness: Harness) -> None:
+    taken: list[int] = []
+
+    def handler(batch: Any, at: int) -> int:
+        taken.append(at)
+        return 1
+
+    methods_ = {
+        path.encode(): Unary(lambda call, request: None, batch_handler=handler)
+        for path in (PUBLISH, methods.PUBLISHER.CreateTopic)
+    }
+    table: Any = harness.gate.guarded(methods_)
+    assert table[methods.PUBLISHER.CreateTopic.encode()].batch_handler is None
+    together = table[PUBLISH.encode()].batch_handler
+    request = pubsub.PublishRequest(topic=TOPIC)
+    raw, token = request.SerializeToString(), harness.token()
+    other = pubsub.PublishRequest(topic="projects/b/topics/one").SerializeToString()
+    batch = Together(token, raw, other, raw + other, b"\xff")
+    assert together(batch, 0) == 0  # nobody has judged it yet
+    assert isinstance(harness.call(PUBLISH, request, token), PermissionDenied)
+    assert together(batch, 0) == 0
+    harness.grant(TOPIC, "roles/pubsub.publisher", ANN)
+    assert together(batch, 0) == 0
+    assert harness.call(PUBLISH, request, token) is None
+    assert [together(batch, at) for at in range(3)] == [1, 0, 0]
+    with pytest.raises(SyncpointError):
+        together(batch, 3)
+    assert together(Together(harness.token(sub="eve@example.com"), raw), 0) == 0
+    assert together(Together(b"", raw), 0) == 0
+    harness.gate.quotas = Quotas(lambda project: (), harness.catalog, harness.clock.monotonic)
+    assert together(batch, 0) == 0  # each counts
+    harness.gate.quotas = None
+    assert together(batch, 0) == 1
+    harness.grant(TOPIC, "roles/pubsub.viewer", ANN)
+    assert together(batch, 0) == 0
+    assert taken == [0, 0]
+
+
+def test_a_batch_stops_at_another_name(harness: Harness) -> None:
+    """A gate judges the first call of a batch: what takes batches takes no call that names something else."""
+    raw, other = (
+        pubsub.PublishRequest(topic=name, messages=[pubsub.PubsubMessage(data=b"x")]).SerializeToString()
+        for name in (TOPIC, "projects/b/topics/one")
+    )
+    for requests in ([raw, raw, other], [raw, raw, other + raw], [raw, raw, raw + other], [raw, raw, b""]):
+        assert count_plain(requests, 0, TOPIC.encode()) == [1, 1]
+        assert scan_plain(requests, 0, TOPIC.encode(), b"p", 0, 1, 0)[0] == 2
