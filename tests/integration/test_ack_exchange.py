@@ -5,6 +5,7 @@ copies made as the job on Spark makes them.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
+from syncpoint.programs.federation.acks.home_move import HomeMove
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
@@ -204,3 +206,49 @@ def test_a_lost_site_comes_back(boot: Any, sites: Callable[..., Sites]) -> None:
     servers[0].start()
     one.quiesce()
     assert rest(one.spaces[0], one.subscriptions[0]) == set()
+
+
+def test_one_site_delivers_and_a_move_repeats_nothing(boot: Any, sites: Callable[..., Sites]) -> None:
+    """Streams of the official client stay attached at both sites; a site that missed the move learns of it first."""
+    servers = [boot(), boot()]
+    one = sites(*(server.endpoint for server in servers))
+    got: tuple[list[bytes], list[bytes]] = ([], [])
+
+    def receive(site: int) -> Callable[[Any], None]:
+        def callback(message: Any) -> None:
+            got[site].append(message.data)
+            message.ack()
+
+        return callback
+
+    def moved(site: str, *, force: bool = False) -> Any:
+        return HomeMove(one.links, one.servers, "billing", site).move(10.0, force=force)
+
+    one.publish(0)
+    one.copy()
+    assert moved("a").epoch == 2
+    for site in (0, 1):
+        one.spaces[site].listen(one.subscriptions[site], receive(site))
+    one.publish(*range(1, 50))
+    one.copy()
+    eventually(lambda: len(got[0]) == 50)
+    found = moved("b")
+    assert (found.epoch, found.outstanding, dict(found.silent)) == (4, 0, {})
+    one.publish(*range(50, 80))
+    one.copy()
+    eventually(lambda: len(got[1]) == 30)
+    servers[1].kill9()
+    with pytest.raises(SyncpointError, match="--force") as refused:
+        moved("a")
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert "b" in moved("a", force=True).silent
+    servers[1].start()
+    one.quiesce()
+    homes, silent = HomeMove(one.links, one.servers, "billing", "a").homes()
+    assert (homes, silent) == ({"a": ("a", 6), "b": ("a", 6)}, {})
+    one.publish(*range(80, 90))
+    one.copy()
+    eventually(lambda: {b"%d" % number for number in range(80, 90)} <= set(got[0]))
+    assert not {b"%d" % number for number in range(80, 90)} & set(got[1])
+    assert Counter(got[0])[b"0"] + Counter(got[1])[b"0"] == 1
+    assert set(got[0]) | set(got[1]) == {b"%d" % number for number in range(90)}

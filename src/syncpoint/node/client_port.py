@@ -40,6 +40,7 @@ from syncpoint.front.api.accounts import AccountsService
 from syncpoint.front.api.admin_handlers import CatalogService
 from syncpoint.front.api.client_admin import ClientAdmin, ClientsOf, HeldStreams, ListClients
 from syncpoint.front.api.connected_clients import ConnectedClients, OpenPull
+from syncpoint.front.api.home_request import home_methods
 from syncpoint.front.api.iam import IamService
 from syncpoint.front.api.letter_admin import GiveUp, Prepare, Publish
 from syncpoint.front.api.letter_attendant import AskingAround, LetterAttendant
@@ -240,6 +241,7 @@ class ClientPort:
             ).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
+            **home_methods(control),
             **backend.admin.methods(),
             **ClientAdmin(backend.admin.options, everybody, backend.held, gate).methods(),
         }

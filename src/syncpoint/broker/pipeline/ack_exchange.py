@@ -35,6 +35,7 @@ from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.facts.recovery import of_this_format
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.catalog.metadata.home_sites import home_of
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.metadata.seek_stamps import stamped
 from syncpoint.log.storage.record import EntryKind
@@ -124,6 +125,9 @@ class AckExchange:
         last = stamped(self.catalog, record.incarnation)
         answer.stamp.number, answer.stamp.site = last.stamp
         answer.stamped_generation = last.generation
+        home = home_of(self.catalog, record.incarnation)
+        if home is not None:
+            answer.home, answer.home_epoch = home.home, home.epoch
         if record.target is not None and record.target.time_ns is not None:
             answer.seek_time.FromNanoseconds(_in_range(record.target.time_ns))
         _report(answer, found, asked)

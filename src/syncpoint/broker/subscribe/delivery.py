@@ -104,6 +104,9 @@ class Delivery:
         if record is not before and record != before:
             if record.options.lanes != before.options.lanes:
                 self._change_rules(record, before)
+            if before.options.receive_suspended and not record.options.receive_suspended:
+                self.redeliveries.put_back()
+                self.reader.sources.read_again()
             for consumer in list(self.consumers):
                 consumer.changed()
             self.wake()  # it may be received from again

@@ -69,6 +69,13 @@ class FetchCursor:
             self.batches.extend(batches)
             self.begin = batches[-1].end
 
+    def read_again(self) -> None:
+        """Ask anew for what was read and not dealt with."""
+        if self.batches:
+            self.begin = self.batches[0].begin
+            self.batches.clear()
+            self.data_came()
+
     def advance(self, offset: int) -> None:
         """Everything before `offset` of the head batch was dealt with."""
         head = self.batches[0]

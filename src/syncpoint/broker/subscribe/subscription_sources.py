@@ -153,6 +153,11 @@ class SubscriptionSources:
         if view is not None:
             self._elsewhere[source] = view  # it has to come before others still
 
+    def read_again(self) -> None:
+        """Let go of what was read and not lent: another site may have had it acknowledged since."""
+        for cursor in self.cursors():
+            cursor.read_again()
+
     def clear(self) -> None:
         self._cursors.clear()
         self._resting.clear()

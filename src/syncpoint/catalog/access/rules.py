@@ -258,7 +258,7 @@ RULES: Final[dict[str, Rule]] = {
     **_of(
         methods.ACK_EXCHANGE,
         dict.fromkeys(
-            ("AckChanges", "MergeAcks", "FollowSeek"),
+            ("AckChanges", "MergeAcks", "FollowSeek", "SetHome"),
             all_of(on("syncpoint.subscriptions.exchangeAcks", "subscription", _SUBSCRIPTION)),
         ),
     ),

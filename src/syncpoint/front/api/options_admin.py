@@ -30,6 +30,7 @@ from syncpoint.cluster.control.durability_classes import DurabilityClasses
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api.catalog_retries import checked_again
 from syncpoint.front.api.exports import is_exported
+from syncpoint.front.api.home_request import check_at_home
 from syncpoint.front.api.validate import duration, in_bounds, refused, seconds_of, whole_seconds
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, well_known
@@ -170,6 +171,8 @@ class OptionsAdmin:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
         known = ["early_delivery", "ttl", *_TO_LETTERS, "receive_suspended", "forward_to"]
+        if "receive_suspended" in request.update_mask.paths:
+            check_at_home(self.control, record.incarnation)
         for path in _paths(request.update_mask, known):
             value = getattr(request.options, path)
             if path == "early_delivery":

@@ -25,6 +25,7 @@ from syncpoint.programs.cli.federation_backfill import backfill
 from syncpoint.programs.cli.federation_failover import failback, failover, standby
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
+from syncpoint.programs.cli.federation_home import home
 from syncpoint.programs.cli.federation_plan import plan
 from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_json
@@ -49,7 +50,7 @@ def federation() -> None:
     """
 
 
-for _command in (plan, acks, pause, resume, accept_gap, standby, failover, failback, backfill):
+for _command in (plan, acks, home, pause, resume, accept_gap, standby, failover, failback, backfill):
     federation.add_command(_command)
 
 

@@ -45,13 +45,13 @@ def acks(settings: Settings, file: Path) -> None:
             one["subscription"],
             one["source"],
             one["target"],
-            one["brought"],
-            one["seeks"],
+            f"{one['brought']:,}",
+            str(one["seeks"]),
             f"{max(0.0, now - one['at']):.0f} s ago" if one["at"] else "never",
             one["why"] or "exchanged",
         )
         for one in shown
     ]
-    print_table(["flow", "subscription", "source", "target", "brought", "seeks", "round", "state"], rows)
+    print_table(["FLOW", "SUBSCRIPTION", "SOURCE", "TARGET", "BROUGHT", "SEEKS", "ROUND", "STATE"], rows)
     if state.supervisor() is None:
         raise Problem("The federation does not run here.", f"Start it with `syncpoint federation run {file}`.")

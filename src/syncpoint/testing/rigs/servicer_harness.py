@@ -27,6 +27,7 @@ from syncpoint.catalog.transforms.publish_requests import PublishTransforms
 from syncpoint.cluster.control.log_commit import LogCommit
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api.admin_handlers import CatalogService
+from syncpoint.front.api.home_request import home_methods
 from syncpoint.front.api.iam import IamService
 from syncpoint.front.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.front.api.options_admin import LIMITS, take_limits
@@ -76,6 +77,7 @@ class ServicerHarness(ForwarderHarness):
         self.publish.clock.known(anchor_ns(self.memory))
         self.mirror = CatalogMirror(self.metadata)
         self.commits = LogCommit(self.follower, self.mirror, [self.follower.changed])
+        self.commits.act_by = self.subscribe.act_by
         self.control = ControlPlane(self.commits, self.publish.clock, self.random)
         self.transformer = Transformer.of({})
         transforms = PublishTransforms(self.transformer, self.clock, self.random)
@@ -97,6 +99,7 @@ class ServicerHarness(ForwarderHarness):
             **self.streams.methods(),
             **self.streams.internal_methods(),
             **seek_methods(self.control),
+            **home_methods(self.control),
             **CatalogService(self.control, Vetting(), transformer=self.transformer).methods(),
             **SchemaService(self.control, self.compiler, _at_once).methods(),
             **IamService(self.control, Policies(self.control.catalog)).methods(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.catalog.metadata.seek_stamps import SeekStamp, StampedGeneration, stamped
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
@@ -248,3 +249,64 @@ async def test_a_seek_of_another_site_is_followed_once_with_its_stamp(harness: S
     await harness.call("CreateSubscription", name=SUB, topic=TOPIC)
     assert await follow(0, 1, "eu") == 1
     assert len(harness.control.catalog.settings_named("seeks/")) == 1  # that of the deleted one is gone
+
+
+@simulated()
+async def test_a_subscription_is_delivered_where_it_is_at_home(harness: ServicerHarness) -> None:
+    path = methods.ACK_EXCHANGE.SetHome
+
+    async def set_home(home: str, epoch: int, **fields: Any) -> None:
+        request = pipeline.SetHomeRequest(**{"subscription": SUB, "site": "eu", "home": home, "epoch": epoch, **fields})
+        await harness.channel.unary(path, request.SerializeToString())
+
+    await harness.put("a")
+    await set_home("us", 1)
+    await set_home("us", 1)  # again: nothing changes
+    assert not await harness.pull(timeout=4.0)
+    with pytest.raises(SyncpointError, match="is at home at us since epoch 1") as caught:
+        await set_home("eu", 1)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    options = {"subscription": SUB, "receive_suspended": False}
+    with pytest.raises(SyncpointError, match="at home at us"):
+        await harness.call("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    await set_home("eu", 2)
+    assert [one.message.data for one in await harness.pull()] == [b"a"]
+    for field, value in (("site", ""), ("home", "x" * 256), ("epoch", 0)):
+        with pytest.raises(SyncpointError, match=field) as caught:
+            await set_home(**{"home": "eu", "epoch": 3, field: value})
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@simulated()
+async def test_what_was_suspended_before_is_suspended_when_its_home_comes_back(harness: ServicerHarness) -> None:
+    options = {"subscription": SUB, "receive_suspended": True}
+    await harness.call("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    for epoch, home in enumerate(("us", "asia", "eu"), 1):
+        request = pipeline.SetHomeRequest(subscription=SUB, site="eu", home=home, epoch=epoch)
+        await harness.channel.unary(methods.ACK_EXCHANGE.SetHome, request.SerializeToString())
+    await harness.put("a")
+    assert not await harness.pull(timeout=4.0)
+
+
+@simulated()
+async def test_what_was_acknowledged_elsewhere_in_the_meantime_is_not_delivered(harness: ServicerHarness) -> None:
+    """Messages that were read ahead before another site became the home are read again when this one is it again."""
+
+    async def set_home(home: str, epoch: int) -> None:
+        request = pipeline.SetHomeRequest(subscription=SUB, site="eu", home=home, epoch=epoch)
+        await harness.channel.unary(methods.ACK_EXCHANGE.SetHome, request.SerializeToString())
+
+    stream = await harness.stream(max_outstanding_messages=2)
+    await harness.put(*"abcdef")
+    first = await stream.messages(2)
+    assert [one.message.data for one in first] == [b"a", b"b"]
+    await set_home("us", 1)
+    (source,) = harness.publish.sources.of_topic(1)
+    record = harness.control.catalog.subscription(SUB)
+    assert record is not None
+    runs = encode_runs([(2, 3)])
+    harness.publish.server.acknowledge(record.incarnation, 0, source.number, runs, lambda error: None, urgent=True)
+    await set_home("eu", 2)
+    await stream.send(ack_ids=[one.ack_id for one in first])
+    assert [one.message.data for one in await stream.messages(1)] == [b"f"]
+    assert await stream.silent()

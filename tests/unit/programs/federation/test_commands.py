@@ -107,3 +107,25 @@ def test_an_archive_that_is_none(tmp_path: Path) -> None:
         result = said("archive", command, str(tmp_path))
         assert result.exit_code == 1
         assert "There is no archive" in result.output
+
+
+def test_the_exchange_of_acknowledgements_is_shown(file: Path) -> None:
+    result = said("federation", "acks", str(file))
+    assert result.exit_code == 1
+    assert "acks: true" in result.output
+    file.write_text(FILE.replace("clusters: [eu, us]}", "clusters: [eu, us], acks: true}"))
+    state = StateFolder(file.parent / "federation-state")
+    one = {"flow": "shop.eu-us.orders", "subscription": "billing", "source": "eu", "target": "us"}
+    state.say_acks([{**one, "brought": 1204, "seeks": 1, "at": 0.0, "why": "eu does not answer"}])
+    result = said("federation", "acks", str(file))
+    assert "does not run here" in result.output
+    for word in ("shop.eu-us.orders", "billing", "1,204", "never", "eu does not answer"):
+        assert word in result.output
+    shown = said("federation", "acks", str(file), "--format", "json")
+    assert '"brought": 1204' in shown.output
+
+
+def test_a_home_must_be_a_site_that_exchanges(file: Path) -> None:
+    result = said("federation", "home", "billing", "us", str(file))
+    assert result.exit_code == 1
+    assert "No task with `acks: true` has a site 'us'" in result.output

@@ -5,7 +5,8 @@ and what was brought already is only remembered so as not to bring it again. A p
 it, as ranges, and what is there changes nothing.
 Promises: an acknowledgement is brought in the generation in which it was made, or not at all (protocol rule 28). Of
 seeks at both ends the one with the higher stamp, of equal numbers that of the site with the later name, is done at the
-other one, and all of its state follows (rule 30): both ends come to the same, however calls are lost or repeated.
+other one, and all of its state follows (rule 30): both ends come to the same, however calls are lost or repeated. An
+end that does not know the newest home of the subscription learns of it before anything else.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ class AckPair:
             if error.code is Code.NOT_FOUND:
                 return RoundResult(waits=error.message)
             raise
+        if (there.home_epoch, there.home) != (here.home_epoch, here.home):
+            yield self._let_home(there, here)
+            return RoundResult(again=True)
         stamps = stamp_of(there, self.source.site), stamp_of(here, self.target.site)
         if stamps[0] != stamps[1]:
             at_source = stamps[0] < stamps[1]
@@ -114,6 +118,12 @@ class AckPair:
             known=had.asked(),
         )
         return AckCall(at_source, EXCHANGE.AckChanges, asked)
+
+    def _let_home(self, there: Any, here: Any) -> AckCall:
+        """The end that missed the newest decision learns of it first: it may have been away then (rule 33)."""
+        at_source = (there.home_epoch, there.home) < (here.home_epoch, here.home)
+        end, newest = (self.source, here) if at_source else (self.target, there)
+        return AckCall(at_source, EXCHANGE.SetHome, home_request(end, newest.home, newest.home_epoch))
 
     def _follow(self, at_source: bool, there: Any, here: Any, stamp: Stamp) -> AckCall:
         end, moved, ahead = (self.source, there, here) if at_source else (self.target, here, there)
@@ -142,6 +152,11 @@ class AckPair:
             if not answer.refused:
                 had.has(part)
         return newly
+
+
+def home_request(end: SiteEnd, home: str, epoch: int) -> pipeline.SetHomeRequest:
+    """The request that lets one end know which site delivers."""
+    return pipeline.SetHomeRequest(subscription=end.subscription, site=end.site, home=home, epoch=epoch)
 
 
 def _parts(sources: Iterable[pipeline.AckedSource]) -> Iterable[list[pipeline.AckedSource]]:

@@ -248,7 +248,9 @@ class AckChangesResponse(_message.Message):
     source_topic: str
     sources: _containers.RepeatedCompositeFieldContainer[AckedSource]
     more: bool
-    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    home: str
+    home_epoch: int
+    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ..., home: _Optional[str] = ..., home_epoch: _Optional[int] = ...) -> None: ...
 class AckedRuns(_message.Message):
     source: int
     runs: bytes
@@ -273,3 +275,13 @@ class FollowSeekRequest(_message.Message):
 class FollowSeekResponse(_message.Message):
     generation: int
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
+class SetHomeRequest(_message.Message):
+    subscription: str
+    site: str
+    home: str
+    epoch: int
+    def __init__(self, subscription: _Optional[str] = ..., site: _Optional[str] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+class SetHomeResponse(_message.Message):
+    home: str
+    epoch: int
+    def __init__(self, home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...

@@ -151,3 +151,16 @@ def test_stamps_count_own_seeks_on_top_of_followed_ones() -> None:
     assert stamp_of(report(2), "a") == (2, "a")
     assert stamp_of(report(5, (3, "b"), 5), "a") == (3, "b")
     assert stamp_of(report(6, (3, "b"), 5), "a") == (4, "a")
+
+
+@pytest.mark.parametrize(("there", "here", "at_source"), [((0, ""), (1, "b"), True), ((3, "a"), (2, "b"), False)])
+def test_who_missed_the_newest_home_learns_of_it_before_anything_else(
+    there: tuple[int, str], here: tuple[int, str], at_source: bool
+) -> None:
+    ends = Ends()
+    newest = max(there, here)
+    one = report(1, home=there[1], home_epoch=there[0], sources=[acked(5, [(0, 3)], 3)])
+    result = ends.round(one, report(home=here[1], home_epoch=here[0]))
+    assert (ends.made, result.again) == ([*ASKED, (at_source, "SetHome")], True)
+    asked = ends.asked[-1].request
+    assert (asked.site, asked.home, asked.epoch) == ("a" if at_source else "b", newest[1], newest[0])

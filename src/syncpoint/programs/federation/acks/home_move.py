@@ -1,0 +1,128 @@
+"""Moving a subscription from site to site: held everywhere, acknowledgements brought, then delivered at the new home.
+
+Place: under `syncpoint federation home`; the calls are those of any round of `ack_rounds`. The order is what keeps a
+message from being delivered twice: nothing is lent anywhere before the new home begins, and what was acknowledged
+elsewhere is known there by then. A move that breaks off leaves the subscription held, until it is made again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_request
+from syncpoint.programs.federation.acks.ack_rounds import AckRounds
+from syncpoint.programs.federation.flow_plan import FederationLink
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.spec import FederatedCluster
+from syncpoint.wire.protobuf.messages import admin, pipeline
+
+LOOK_S = 0.25
+MOVING = "(moving)"  # the home while nobody delivers; no site can have this name
+
+
+@dataclass(frozen=True, slots=True)
+class MovedHome:
+    """What a move came to. `outstanding`: messages that consumers of the sites before still had; None: unknown.
+    `silent`: sites that did not answer, and what was received instead.
+    """
+
+    home: str
+    epoch: int
+    outstanding: int | None
+    silent: Mapping[str, str]
+
+
+class HomeMove:
+    """One subscription, by its id, over the links that exchange acknowledgements."""
+
+    def __init__(
+        self,
+        links: Sequence[FederationLink],
+        servers: Servers,
+        subscription: str,
+        home: str,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Raises `NotFound` for a site that no link with `acks` has."""
+        self._links = [link for link in links if link.acks]
+        self._servers, self._short, self._home = servers, subscription, home
+        self._clock, self._sleep = clock, sleep
+        self._ends: dict[str, tuple[FederatedCluster, SiteEnd]] = {}
+        for link in self._links:
+            for cluster, project in ((link.source, link.source_project), (link.target, link.target_project)):
+                end = SiteEnd(cluster.name, f"projects/{project}/subscriptions/{subscription}")
+                self._ends.setdefault(cluster.name, (cluster, end))
+        if home not in self._ends:
+            known = ", ".join(sorted(self._ends)) or "none"
+            raise NotFound(home, f"No task with `acks: true` has a site {home!r}; there is {known}.")
+
+    def move(self, drain_s: float, *, force: bool = False) -> MovedHome:
+        """Move it; waits up to `drain_s` for consumers elsewhere. `force`: also when another site does not answer,
+        which then learns of it when it is back. Raises `SyncpointError`.
+        """
+        known, silent = self._known()
+        if self._home in silent:
+            raise Unavailable(f"{self._home} does not answer, so it cannot deliver: {silent[self._home]}")
+        if silent and not force:
+            names = ", ".join(sorted(silent))
+            raise FailedPrecondition(
+                f"{names} does not answer: what it delivers now is unknown. With --force {self._home} delivers all the"
+                f" same, and messages may be delivered twice until {names} is back and knows."
+            )
+        epoch = 1 + max((one.home_epoch for one in known.values()), default=0)
+        for name in known:
+            self._set(name, MOVING, epoch)
+        outstanding = self._drained([name for name in known if name != self._home], drain_s)
+        for name in (self._home, *(one for one in known if one != self._home)):
+            self._set(name, self._home, epoch + 1)
+        return MovedHome(self._home, epoch + 1, outstanding, silent)
+
+    def homes(self) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
+        """What each site knows, home and epoch, and which do not answer."""
+        known, silent = self._known()
+        return {name: (one.home, one.home_epoch) for name, one in known.items()}, silent
+
+    def _known(self) -> tuple[dict[str, pipeline.AckChangesResponse], dict[str, str]]:
+        known: dict[str, pipeline.AckChangesResponse] = {}
+        silent: dict[str, str] = {}
+        for name, (cluster, end) in self._ends.items():
+            asked = pipeline.AckChangesRequest(subscription=end.subscription)
+            try:
+                known[name] = self._servers.call(cluster, "AckExchange.AckChanges", asked)
+            except SyncpointError as error:
+                if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                    raise
+                silent[name] = error.message
+        return known, silent
+
+    def _set(self, name: str, home: str, epoch: int) -> None:
+        cluster, end = self._ends[name]
+        self._servers.call(cluster, "AckExchange.SetHome", home_request(end, home, epoch))
+
+    def _drained(self, names: Sequence[str], drain_s: float) -> int | None:
+        """Exchange until consumers elsewhere have nothing left and nothing is news, or time is up; what they have."""
+        rounds = AckRounds(self._links, self._servers)
+        end = self._clock() + drain_s
+        while True:
+            outstanding = self._outstanding(names)
+            rounds.hurry()
+            if (not rounds.step() and outstanding == 0) or self._clock() >= end:
+                return outstanding
+            self._sleep(LOOK_S)
+
+    def _outstanding(self, names: Sequence[str]) -> int | None:
+        found = 0
+        for name in names:
+            cluster, end = self._ends[name]
+            asked = admin.GetSubscriptionStateRequest(subscription=end.subscription)
+            try:
+                found += self._servers.call(cluster, "Admin.GetSubscriptionState", asked).outstanding_messages
+            except SyncpointError as error:
+                if error.code is not Code.PERMISSION_DENIED:
+                    raise
+                return None
+        return found
