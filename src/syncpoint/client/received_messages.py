@@ -29,13 +29,29 @@ class LeaseChange(NamedTuple):
 
 
 class LeaseChanges(Protocol):
-    """Takes changes, from any thread."""
+    """Takes changes, from any thread. `acked`: messages that were acknowledged one by one, for which nobody waits."""
 
+    acked: deque[Message]
     waiting: deque[LeaseChange]
 
     def wake(self) -> None:
-        """Something was appended to `waiting`."""
+        """Something was appended."""
         ...
+
+
+def changes_of(changes: LeaseChanges) -> list[LeaseChange]:
+    """Take what was appended until now; of messages that were acknowledged one by one, those of a batch together."""
+    acked, waiting = changes.acked, changes.waiting
+    found: list[LeaseChange] = []
+    batch: MessageBatch | None = None
+    indexes: list[int] = []
+    for message in [acked.popleft() for _ in range(len(acked))]:
+        if message.batch is not batch:
+            batch, indexes = message.batch, []
+            found.append(LeaseChange(batch, indexes, None))
+        indexes.append(message.index)
+    found += [waiting.popleft() for _ in range(len(waiting))]
+    return found
 
 
 class MessageBatch(Sequence["Message"]):
@@ -105,10 +121,10 @@ class MessageBatch(Sequence["Message"]):
 class Message:
     """A message that was received, with the names of Google's client."""
 
-    __slots__ = ("_batch", "_changes", "_index", "_received")
+    __slots__ = ("_changes", "_received", "batch", "index")
 
     def __init__(self, received: Any, batch: MessageBatch, index: int, changes: LeaseChanges) -> None:
-        self._received, self._batch, self._index, self._changes = received, batch, index, changes
+        self._received, self.batch, self.index, self._changes = received, batch, index, changes
 
     def __repr__(self) -> str:
         return f"Message {{ id: {self.message_id}, data: {self.data[:50]!r}, attributes: {dict(self.attributes)} }}"
@@ -151,7 +167,7 @@ class Message:
     @property
     def ack_id(self) -> str:
         """The name of this delivery."""
-        return self._batch.ack_ids[self._index]
+        return self.batch.ack_ids[self.index]
 
     @property
     def size(self) -> int:
@@ -163,7 +179,11 @@ class Message:
         """Acknowledge: it was handled. Returns at once; see `ack_with_response` for subscriptions that deliver exactly
         once.
         """
-        self._finish(None, None)
+        done, index = self.batch.done, self.index
+        if not done[index]:
+            done[index] = 1
+            self._changes.acked.append(self)
+            self._changes.wake()
 
     def nack(self) -> None:
         """Give it back: it is delivered again."""
@@ -187,17 +207,17 @@ class Message:
             raise ValueError(f"seconds must be from 0 to 600, and are {seconds}")
         if seconds == 0:
             self.nack()
-        elif not self._batch.done[self._index]:
-            self._changes.waiting.append(LeaseChange(self._batch, (self._index,), seconds))
+        elif not self.batch.done[self.index]:
+            self._changes.waiting.append(LeaseChange(self.batch, (self.index,), seconds))
             self._changes.wake()
 
     def _finish(self, seconds: int | None, outcome: ClientFuture[AcknowledgeStatus] | None) -> None:
-        done = self._batch.done
-        if done[self._index]:
+        done = self.batch.done
+        if done[self.index]:
             if outcome is not None:
                 before = FailedPrecondition("The message was acknowledged or given back before.")
                 outcome.set_exception(AcknowledgeError(AcknowledgeStatus.FAILED_PRECONDITION, before))
             return
-        done[self._index] = 1
-        self._changes.waiting.append(LeaseChange(self._batch, (self._index,), seconds, outcome))
+        done[self.index] = 1
+        self._changes.waiting.append(LeaseChange(self.batch, (self.index,), seconds, outcome))
         self._changes.wake()

@@ -23,7 +23,7 @@ from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.client.client_errors import AcknowledgeStatus
 from syncpoint.client.client_options import PASSING, FlowControl
 from syncpoint.client.held_messages import HeldMessages, Known, LeaseCall
-from syncpoint.client.received_messages import LeaseChange, MessageBatch
+from syncpoint.client.received_messages import LeaseChange, Message, MessageBatch, changes_of
 from syncpoint.client.service_link import ServiceLink
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
@@ -47,7 +47,8 @@ class Reception:
     ) -> None:
         self.subscription = subscription
         self.batches: deque[MessageBatch] = deque()
-        self.waiting: deque[LeaseChange] = deque()  # see `LeaseChanges`
+        self.acked: deque[Message] = deque()  # see `LeaseChanges`
+        self.waiting: deque[LeaseChange] = deque()
         self.over = False
         self.error: SyncpointError | None = None
         self.ordered = False  # whether the subscription keeps the order of keys, as far as is known
@@ -76,13 +77,14 @@ class Reception:
             return None
 
     def wake(self) -> None:
-        """Something was appended to `waiting`."""
+        """Something was appended to `acked` or `waiting`."""
         if not self._woken:
             self._woken = True
             try:
                 self._loop.call_soon_threadsafe(self._gather)
             except RuntimeError:  # the loop is closed
-                self._give_up()
+                with suppress(IndexError):  # several threads may come here at once
+                    self._give_up()
 
     @property
     def gives_back(self) -> bool:
@@ -254,10 +256,7 @@ class Reception:
 
     def _changes(self) -> list[LeaseChange]:
         self._woken = False
-        found, waiting = [], self.waiting
-        for _ in range(len(waiting)):
-            found.append(waiting.popleft())
-        return found
+        return changes_of(self)
 
     def _give_up(self) -> None:
         """What is not acknowledged by now is delivered again."""

@@ -13,7 +13,7 @@ from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError, 
 from syncpoint.client.client_errors import AcknowledgeError, AcknowledgeStatus
 from syncpoint.client.client_options import FlowControl
 from syncpoint.client.held_messages import ACK_S, CALLS_MAX, IDS_MAX, HeldMessages
-from syncpoint.client.received_messages import MessageBatch
+from syncpoint.client.received_messages import MessageBatch, changes_of
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import ack_failure
 
@@ -24,14 +24,13 @@ class Changes:
     """Takes changes as a reception does."""
 
     def __init__(self) -> None:
+        self.acked: deque = deque()
         self.waiting: deque = deque()
 
     def wake(self) -> None: ...
 
     def all(self) -> list:
-        found = list(self.waiting)
-        self.waiting.clear()
-        return found
+        return changes_of(self)
 
 
 class Holder:
@@ -78,7 +77,7 @@ def test_acknowledgements_share_requests_and_a_batch_is_acknowledged_but_for_wha
     other[0].ack()
     ids = batch.ack_ids
     calls = holder.calls()
-    assert asked(calls) == [(0, [ids[1]]), (None, [ids[0], ids[2], other.ack_ids[0]])]
+    assert asked(calls) == [(None, [other.ack_ids[0], ids[0], ids[2]]), (0, [ids[1]])]
     assert holder.held.messages == 1
     batch.ack()
     batch.nack()
