@@ -14,8 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 BUILD = Path(__file__).parent / "src" / "syncpoint" / "base" / "kernel" / "build.py"
+DOCS = Path(__file__).parent / "docs"
+
+
+class BuildWithPages(build_py):
+    """Also copies the documentation, which `syncpoint docs` shows where there is no clone."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for page in DOCS.rglob("*.md"):
+            target = Path(self.build_lib) / "syncpoint" / "programs" / "cli" / "pages" / page.relative_to(DOCS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(page.read_bytes())
 
 
 def kernel_extensions() -> list[Any]:
@@ -33,4 +48,4 @@ def kernel_extensions() -> list[Any]:
     return extensions
 
 
-setup(ext_modules=kernel_extensions())
+setup(ext_modules=kernel_extensions(), cmdclass={"build_py": BuildWithPages})

@@ -34,7 +34,7 @@ CODES = {
 }
 
 ADVICE = {
-    INVALID_ARGUMENT: "Correct what the text names; the options of this source and sink are in docs/spark.md.",
+    INVALID_ARGUMENT: "Correct what the text names; the options of this source and sink are in `syncpoint docs spark`.",
     NOT_FOUND: "Check the names of topic, subscription and snapshot (projects/P/topics/T), and that they exist on this"
     " server.",
     PERMISSION_DENIED: "The credentials named by token.file, token.env or tls.cert may not do this.",

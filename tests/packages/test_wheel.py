@@ -57,6 +57,9 @@ def test_the_wheel_is_for_many_systems_and_has_the_whole_kernel(wheel: Path) -> 
     assert tags, wheel.name
     assert min((int(major), int(minor)) for major, minor in tags) <= GLIBC_MAX
     names = zipfile.ZipFile(wheel).namelist()
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    folder = "syncpoint/programs/cli/pages/"
+    assert {name.removeprefix(folder) for name in names if name.startswith(folder)} == pages  # for `syncpoint docs`
     for module in MODULES:
         assert any(re.fullmatch(rf"syncpoint/base/kernel/{module}\.cpython-.*\.so", name) for name in names), module
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "tools/"))]

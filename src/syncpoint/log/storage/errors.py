@@ -10,7 +10,7 @@ from syncpoint.base.model.errors import Code, SyncpointError
 
 GO_ON = (
     "Nothing was changed. Start the version of Syncpoint that wrote it, or choose an empty folder to start without "
-    "data. See docs/data-on-disk.md."
+    "data. See `syncpoint docs data-on-disk`."
 )
 """Advice for data in a format that this version cannot read."""
 

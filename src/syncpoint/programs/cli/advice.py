@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from syncpoint.base.model.errors import Code
 
 CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
-_BOUNDS = "Correct the value; `syncpoint {command} --help` shows the format, docs/limits.md lists the bounds."
+_BOUNDS = "Correct the value; `syncpoint {command} --help` shows the format, `syncpoint docs limits` lists the bounds."
 
 SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
@@ -90,9 +90,9 @@ SAID = (
     ),
     (
         r"Quota exceeded for quota metric",
-        "The operator sets quotas in the file of `syncpoint serve --auth`; docs/security.md names them.",
+        "The operator sets quotas in the file of `syncpoint serve --auth`; `syncpoint docs security` names them.",
     ),
-    (r"Invalid schema", "docs/api.md lists what a schema and its messages may contain."),
+    (r"Invalid schema", "`syncpoint docs api` lists what a schema and its messages may contain."),
     (
         r"messages\[\d+\]: Message transform failed",
         "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
@@ -103,7 +103,7 @@ SAID = (
     ),
     (
         r"The value for (default_)?ttl is too (small.* minimum value is 1s|large)",
-        "A time to live is 1s to 3650d; see docs/service-bus.md.",
+        "A time to live is 1s to 3650d; see `syncpoint docs service-bus`.",
     ),
     (
         r"The value for ttl is too small",
@@ -148,10 +148,11 @@ SAID = (
     ),
     (
         r"rule\.(sql|action|correlation|parameters)\b",
-        "docs/service-bus.md describes the language; `syncpoint rules test --filter ... --explain` tries a rule.",
+        "`syncpoint docs service-bus` describes the language; `syncpoint rules test --filter ... --explain` tries "
+        "a rule.",
     ),
-    (r"filter: ", "docs/api.md describes the language of filters."),
-    (r"message_transforms\[", "docs/api.md shows an example file for each kind of transform."),
+    (r"filter: ", "`syncpoint docs api` describes the language of filters."),
+    (r"message_transforms\[", "`syncpoint docs api` shows an example file for each kind of transform."),
     (
         r"No address is configured for ",
         "Configure model addresses with `syncpoint serve --model`, or `models` in a cluster's cluster.yaml.",
@@ -216,7 +217,7 @@ def resource_of(message: str) -> tuple[str, str, str] | None:
 def advice(failed: CheckFailed) -> str:
     """The second line; empty where none is certain."""
     if failed.about_settings:
-        return "docs/operations.md explains every key of cluster.yaml."
+        return "`syncpoint docs operations` explains every key of cluster.yaml."
     found = _found(failed)
     return found.format(**_words(failed)) if found else ""
 
@@ -254,7 +255,7 @@ def _not_served(failed: CheckFailed, group: str) -> str:
 
     if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER, methods.ACK_EXCHANGE)):
         return "The server's version does not support data pipelines."
-    return "Syncpoint does not support this yet; docs/api.md lists the supported API."
+    return "Syncpoint does not support this yet; `syncpoint docs api` lists the supported API."
 
 
 def _words(failed: CheckFailed) -> dict[str, str]:

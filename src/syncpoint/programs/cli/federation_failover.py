@@ -135,7 +135,7 @@ def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = ()
     try:
         stage = runbook.decide(runbook.load_stage(state, task), move, observed, planned=planned)
     except FailedPrecondition as error:
-        raise Problem(error.message, "docs/federation-patterns.md has the runbook.") from error
+        raise Problem(error.message, "`syncpoint docs federation-patterns` has the runbook.") from error
     now = runbook.placed(task, stage, found.primary.name, found.secondary.name, time.time())
     runbook.save(state, now)
     inform(f"publishers: {now.publishers}; consumers: {now.consumers} ({runbook.path_of(state, task)})")
@@ -182,6 +182,6 @@ def _read(file: Path, task: str) -> tuple[Federation, ActivePassive]:
         federation = load(file)
         return federation, task_named(federation, task)
     except InvalidArgument as error:
-        raise Problem(f"{file}: {error.message}", "docs/federation-patterns.md explains every key.") from error
+        raise Problem(f"{file}: {error.message}", "`syncpoint docs federation-patterns` explains every key.") from error
     except NotFound as error:
         raise Problem(error.message, f"`syncpoint federation plan {file}` lists the tasks.") from error

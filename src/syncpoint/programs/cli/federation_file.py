@@ -32,7 +32,7 @@ def load_file(file: Path) -> tuple[Federation, list[FederationLink]]:
         found = load(file)
         return found, links_of(found)
     except InvalidArgument as error:
-        raise Problem(f"{file}: {error.message}", "docs/federation.md explains every key.") from error
+        raise Problem(f"{file}: {error.message}", "`syncpoint docs federation` explains every key.") from error
 
 
 def flow_named(servers: Servers, links: list[FederationLink], name: str, file: Path) -> Flow:

@@ -79,11 +79,12 @@ COMMANDS = {
     "doctor": ("doctor", "doctor", "Check whether this machine is suited to run a server."),
     "env-init": ("env_init", "env_init", "Print environment variables that point client libraries to the server."),
     "config": ("config", "config", "Set a default project and endpoint."),
+    "docs": ("docs", "docs", "Read the documentation of this version."),
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 
 GROUPS = {
-    "Start": ("serve", "env-init", "config", "completion", "doctor", "bench"),
+    "Start": ("serve", "env-init", "config", "completion", "docs", "doctor", "bench"),
     "Use": (
         *("topics", "subscriptions", "tail", "queues", "rules", "schemas", "message-transforms", "snapshots"),
         *("scheduled", "dead-letters", "cursors", "apply", "diff", "topology"),

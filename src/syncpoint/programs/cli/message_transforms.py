@@ -25,7 +25,7 @@ file_option = click.option(
     "--message-transforms-file",
     "transforms_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Message transforms: a list in YAML or JSON (docs/api.md).",
+    help="Message transforms: a list in YAML or JSON (`syncpoint docs api`).",
 )
 clear_option = click.option(
     "--clear-message-transforms", "clear_transforms", is_flag=True, help="Remove all message transforms."

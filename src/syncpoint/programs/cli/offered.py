@@ -124,7 +124,9 @@ class Offered(NamedTuple):
             try:
                 load(auth)  # reports its errors now
             except InvalidArgument as error:
-                raise Problem(error.message, "docs/security.md explains every key of the file of --auth.") from error
+                raise Problem(
+                    error.message, "`syncpoint docs security` explains every key of the file of --auth."
+                ) from error
         return Offered(auth, host_names, push_networks, push_issuer, known_models, tuple(known_buckets))
 
     def as_settings(self) -> dict[str, Any]:

@@ -249,7 +249,7 @@ def _report(settings: Settings, board: ProberBoard) -> None:
     print_answer(settings.format, found, headings, [_row(one) for one in found["probers"]])
     bad = [f"{prober}.{one.measure} at {endpoint}" for prober, endpoint, one in board.unexpected]
     if not found["asExpected"]:
-        raise Problem(f"failed: {', '.join(bad)}", "docs/operations/probers.md explains each metric.")
+        raise Problem(f"failed: {', '.join(bad)}", "`syncpoint docs operations/probers` explains each metric.")
     inform(f"all passed: {counted(3 * len(board.entries), 'check')}")
 
 

@@ -103,7 +103,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--monitor",
     type=KEY_FILE,
-    help="File with service objectives and the receivers of alerts (docs/operations/alerts.md).",
+    help="File with service objectives and the receivers of alerts (`syncpoint docs operations/alerts`).",
 )
 @click.option(
     "--otlp", metavar="URL", default="", help="Send spans of traced messages to this OpenTelemetry collector."

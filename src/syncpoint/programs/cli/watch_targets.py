@@ -48,7 +48,9 @@ def monitor(path: Path, data: Path, listen: str) -> None:
         raise click.UsageError(f"--listen {listen}: {error}") from error
     settings = load_monitor(path)
     if not settings.targets and not settings.target_files:
-        raise Problem(f"{path} names no targets", "Give `targets` or `target_files` (docs/operations/alerts.md).")
+        raise Problem(
+            f"{path} names no targets", "Give `targets` or `target_files` (`syncpoint docs operations/alerts`)."
+        )
     try:
         run(settings, data, listen)
     except SyncpointError as error:

@@ -234,7 +234,9 @@ def _severity(severity: str) -> admin.Alert.Severity:
 
 def _query(request: admin.QueryHistoryRequest, now_s: float) -> HistoryQuery:
     if not request.family:
-        raise InvalidArgument("family", "name a family of docs/metrics.md, such as syncpoint_publish_messages_total")
+        raise InvalidArgument(
+            "family", "name a family of `syncpoint docs metrics`, such as syncpoint_publish_messages_total"
+        )
     end_s = _seconds(request.end_time) or now_s
     begin_s = _seconds(request.start_time) or end_s - HOUR_S
     if begin_s >= end_s:

@@ -158,13 +158,13 @@ def test_habits_lead_somewhere() -> None:
             "Admin.ListConstraints",
             Unimplemented("/syncpoint.admin.v1.Admin/ListConstraints"),
             "Only clusters",
-            "docs/api.md",
+            "syncpoint docs api",
         ),
         (
             ["topics", "create", "orders"],
             "Publisher.CreateTopic",
             Unimplemented("Topic.schema_settings"),
-            "docs/api.md",
+            "syncpoint docs api",
             "else",
         ),
         (
@@ -172,7 +172,7 @@ def test_habits_lead_somewhere() -> None:
             "Publisher.ListTopics",
             SyncpointError(Code.UNIMPLEMENTED, "Method not found!"),
             "Another program may be listening",
-            "docs/api.md",
+            "syncpoint docs api",
         ),
     ],
 )
@@ -196,10 +196,10 @@ def test_the_advice_follows_the_command(
             "Invalid data in message: Message failed schema validation.",
             "schemas validate-message",
         ),
-        (Code.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'topics' for consumer", "docs/security.md"),
+        (Code.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'topics' for consumer", "syncpoint docs security"),
         (Code.NOT_FOUND, "Schema associated with topic deleted.", "--clear-schema-settings"),
         (Code.INVALID_ARGUMENT, "messages[3]: Message transform failed: SyntaxError", "topics describe"),
-        (Code.INVALID_ARGUMENT, "message_transforms[0].compression.compression_mode: must be", "docs/api.md"),
+        (Code.INVALID_ARGUMENT, "message_transforms[0].compression.compression_mode: must be", "syncpoint docs api"),
         (Code.INVALID_ARGUMENT, "Invalid label key: 'Bad'.", "lowercase"),
         (Code.INVALID_ARGUMENT, "Invalid value of label 'a': 'B'.", "lowercase"),
         (Code.INVALID_ARGUMENT, "The value for ttl is too small. You passed 3600s", "--message-retention-duration"),
@@ -311,7 +311,7 @@ def test_a_mistake_in_cluster_yaml_is_reported_with_its_line(run: Run, tmp_path:
         assert found.exit_code == 1
         assert f"{file}, line 4: " in found.output
         assert "did you mean placement?" in found.output
-        assert "docs/operations.md" in found.output
+        assert "syncpoint docs operations" in found.output
 
 
 def test_a_process_that_is_not_in_the_file(run: Run, tmp_path: Path) -> None:
