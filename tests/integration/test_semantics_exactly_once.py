@@ -49,6 +49,19 @@ def test_the_newest_ack_id_is_good(space, once):
     assert bodies(space.pull(subscription)) == [b"barrier"]
 
 
+def test_more_failed_ids_than_a_status_has_room_for_are_not_confirmed(space, once):
+    """The official client in Python takes ids for confirmed where an error has no status."""
+    topic, subscription = once
+    space.publish(topic, *[b"%d" % number for number in range(300)])
+    got = space.pull(subscription, 300)
+    space.ack(subscription, *got)
+    with refused("INVALID_ARGUMENT") as refusal:
+        space.ack(subscription, *got)
+    status = status_pb2.Status.FromString(refusal.trailer("grpc-status-details-bin"))
+    assert status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert not status.details
+
+
 def test_an_acknowledged_id_fails_the_second_time(space, once):
     topic, subscription = once
     space.publish(topic, b"x")

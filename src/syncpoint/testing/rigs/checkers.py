@@ -221,10 +221,21 @@ def exactly_once(history: History) -> CheckResult:
 
     violations = [
         f"{one.subscription} got {one.message_id} ({one.identity}) again after its ack was confirmed"
+        f"{_copies(history, one, confirmed[one.subscription, one.message_id])}"
         for one in history.deliveries
         if is_behind(one, confirmed.get((one.subscription, one.message_id)))
     ]
     return CheckResult("exactly once", len(confirmed), tuple(violations))
+
+
+def _copies(history: History, copy: Receipt, ack: Ack) -> str:
+    """When each copy of a message came, in seconds since its acknowledgement was confirmed; "" without clocks."""
+    if not ack.known:
+        return ""
+    same = [
+        one for one in history.deliveries if (one.subscription, one.message_id) == (ack.subscription, ack.message_id)
+    ]
+    return ": " + ", ".join(f"{one.receiver} at {one.arrived - ack.known:+.3f} s" for one in same)
 
 
 Checker = Callable[[History], CheckResult]

@@ -37,6 +37,7 @@ _UPPER = frozenset(range(0x41, 0x5B)) | frozenset(range(0x21)) | frozenset(range
 _BAD_VALUE = frozenset((0, 10, 13))
 
 STATUS_MESSAGE_BYTES = 4096
+SHORT_MESSAGE_BYTES = 512  # where the longer one leaves no room for a status
 SECRET = b"x-syncpoint-secret"
 """Metadata by which processes of one server know each other where no certificates do that."""
 
@@ -195,21 +196,32 @@ OK_BLOCK = fields.literal(b"grpc-status", b"0")
 
 
 def status_block(error: SyncpointError, list_bytes: int) -> bytes:
-    """Trailers that state `error`. Details are left out when the peer could not take them (`list_bytes`, RFC 9113,
-    6.5.2): from half of what it announces on, gRPC's C core refuses some by lot, and puts another status in place of
-    ours beside our details; official clients end their threads at that.
+    """Trailers that state `error`, each with a google.rpc.Status: official clients in Python take an acknowledgement
+    that fails without one for confirmed.
+
+    Details are left out when the peer could not take them (`list_bytes`, RFC 9113, 6.5.2), and the message is cut: from
+    half of what it announces on, gRPC's C core refuses some trailers by lot, and puts another status in place of ours
+    beside our details; official clients end their threads at that.
     """
-    message = percent_encode(error.message)
-    if len(message) > STATUS_MESSAGE_BYTES:
-        message = percent_encode(error.message.encode()[: STATUS_MESSAGE_BYTES // 3].decode("utf-8", "ignore"))
-    block = fields.literal(b"grpc-status", b"%d" % error.code)
-    if message:
-        block += fields.literal(b"grpc-message", message)
-    if error.details:
-        details = fields.literal(b"grpc-status-details-bin", write_binary(pack_details(error)))
-        if len(block) + len(details) + 256 <= list_bytes // 2:
-            block += details
+    room, block = list_bytes // 2 - 256, b""
+    for text_bytes in (STATUS_MESSAGE_BYTES, SHORT_MESSAGE_BYTES):
+        message = _cut(error.message, text_bytes)
+        block = fields.literal(b"grpc-status", b"%d" % error.code)
+        if message:
+            block += fields.literal(b"grpc-message", percent_encode(message))
+        for details in (error.details, ()):
+            packed = pack_details(SyncpointError(error.code, message, details))  # with the same message, or it is void
+            status = fields.literal(b"grpc-status-details-bin", write_binary(packed))
+            if len(block) + len(status) <= room:
+                return block + status
     return block
+
+
+def _cut(text: str, encoded_bytes: int) -> str:
+    """The text, or its beginning where it would be longer than this in a header."""
+    if len(percent_encode(text)) <= encoded_bytes:
+        return text
+    return text.encode()[: encoded_bytes // 3].decode("utf-8", "ignore")
 
 
 def plain_block(status: int, length: int) -> bytes:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from urllib.parse import unquote
 
 import grpc
 import pytest
 from google.protobuf.any_pb2 import Any
-from google.rpc import status_pb2
+from google.rpc import error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.wire.protobuf.status import ack_failure
 from syncpoint.wire.transport import headers
 from syncpoint.wire.transport.calls import Call, Unary
 from syncpoint.wire.transport.fields import FieldReader
@@ -119,6 +122,25 @@ def test_a_status_fits_what_the_peer_takes() -> None:
     assert error.message.startswith(reported.message)
     assert reported.message
     assert reported.details == ()
+
+
+@pytest.mark.parametrize("ids", [1, 40, 60, 80, 300, 2500])
+@pytest.mark.parametrize("list_bytes", [8192, 16_384, 0x7FFFFFFF])
+def test_no_failed_acknowledgement_looks_confirmed(ids: int, list_bytes: int) -> None:
+    """Official clients in Python confirm acknowledgements whose error has no status that they can read."""
+    names = ["A" * 44 + f"{number:04}" for number in range(ids)]
+    for error in (ack_failure(names), ack_failure([], unknown=names), Unavailable("ä" * ids)):
+        block = headers.status_block(error, list_bytes)
+        assert len(block) <= list_bytes // 2
+        answer = dict(FieldReader(1 << 24).read(block)[0])
+        raw = answer[b"grpc-status-details-bin"]
+        status = status_pb2.Status.FromString(base64.b64decode(raw + b"=" * (-len(raw) % 4)))
+        assert status.code == int(answer[b"grpc-status"]) == error.code
+        assert status.message == unquote(answer[b"grpc-message"].decode())
+        for detail in status.details:
+            info = error_details_pb2.ErrorInfo()
+            assert detail.Unpack(info)
+            assert set(info.metadata) == set(names)
 
 
 @pytest.mark.parametrize("size", [5_500, 6_500, 9_000, 12_000])
