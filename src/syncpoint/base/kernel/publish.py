@@ -185,10 +185,10 @@ def scan_plain(
     room: cython.Py_ssize_t = 0,
 ) -> tuple:
     """Scan the plain requests at the start of `requests[first:]`: to `topic`, no rule broken, no reserved attribute.
+    Together they have no more messages than one request may have.
 
     Numbers, payload and responses are as those of `scan`. Returns (requests taken, messages, payload, responses). None
-    are taken where the first one is not plain; `scan` knows the reason. Raises ValueError for a prefix, offset or time
-    out of range.
+    are taken where the first one is not plain; `scan` knows the reason. Raises ValueError as `scan` does.
     """
     request: bytes
     p: ReadPtr
@@ -199,12 +199,10 @@ def scan_plain(
     total: cython.Py_ssize_t = 0
     plain: Field
     size: cython.Py_ssize_t
-    number: cython.Py_ssize_t
-    for number in range(first, len(requests)):
-        request = requests[number]
+    for request in requests[first:]:
         size = len(request)
         plain = _plain(read_ptr(request), size, name, name_size, False)
-        if plain.number == 0 or size > _REQUEST_MAX + room:
+        if plain.number == 0 or size > _REQUEST_MAX + room or count + plain.number > _MESSAGES_MAX:
             break
         taken += 1
         count += plain.number
@@ -223,8 +221,7 @@ def scan_plain(
     at: cython.Py_ssize_t
     field: Field
     responses: list = []
-    for number in range(first, first + taken):
-        request = requests[number]
+    for request in requests[first : first + taken]:
         p = read_ptr(request)
         size = len(request)
         plain = _plain(p, size, name, name_size, False)

@@ -306,3 +306,9 @@ def test_plain_requests_together_are_what_they_are_alone(
         assert messages == frames.count(bytes_)
         assert response == answer
     assert (payload, count) == (alone, frames.count(alone))
+
+
+def test_plain_requests_together_are_no_more_than_one_may_be() -> None:
+    raw = [Request(topic="t", messages=[Message(data=b"x")] * n).SerializeToString() for n in (400, 600, 1, 1000)]
+    taken = [scan_plain(raw, at, b"t", PREFIX, 0, SECONDS, NANOS)[:2] for at in range(4)]
+    assert taken == [(2, 1000), (2, 601), (1, 1), (1, 1000)]
