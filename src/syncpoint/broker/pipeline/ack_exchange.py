@@ -355,7 +355,7 @@ class AckExchange:
             return None
         link = self.state.links.get(asked.link)
         if link is None:
-            raise NotFound(asked.link, f"Link not found (resource={asked.link}).")
+            raise NotFound(asked.link, f"{asked.link} has copied nothing yet: Link not found (resource={asked.link}).")
         if asked.source_topic not in ("", link.source_topic):
             raise FailedPrecondition(
                 f"source_topic: link {link.name} copies {link.source_topic}, not {asked.source_topic}"

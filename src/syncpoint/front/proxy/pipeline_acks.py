@@ -98,5 +98,5 @@ class ClusterAcks:
     async def _home(self, link: str) -> int:
         chain = await self.homes.chain_at(link_key(link))
         if chain is None:
-            raise NotFound(link, f"Link not found (resource={link}).")
+            raise NotFound(link, f"{link} has copied nothing yet: Link not found (resource={link}).")
         return chain

@@ -14,8 +14,7 @@ from syncpoint.programs.cli.errors import EXIT_CODES, Problem
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings, with_settings
-
-DRAIN_S = 30.0
+from syncpoint.programs.cli.values import SecondsType
 
 
 @click.command()
@@ -23,7 +22,11 @@ DRAIN_S = 30.0
 @click.argument("site")
 @file_argument
 @click.option(
-    "--drain", type=float, default=DRAIN_S, show_default=True, help="Seconds to wait for consumers elsewhere."
+    "--drain",
+    type=SecondsType(),
+    default="30s",
+    show_default=True,
+    help="Wait at most this long for consumers elsewhere.",
 )
 @click.option("--force", is_flag=True, help="Move it although another site does not answer.")
 @with_settings

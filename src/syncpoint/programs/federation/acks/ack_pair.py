@@ -89,8 +89,7 @@ class AckPair:
             here = yield self._ask(False)
         except SyncpointError as error:
             if error.code is Code.NOT_FOUND:
-                nothing = f"{self.link} has copied nothing yet"
-                return RoundResult(waits=nothing if f"(resource={self.link})" in error.message else error.message)
+                return RoundResult(waits=error.message)
             raise
         if (there.home_epoch, there.home) != (here.home_epoch, here.home):
             yield self._let_home(there, here)

