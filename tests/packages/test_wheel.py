@@ -59,12 +59,14 @@ def test_the_wheel_is_for_many_systems_and_has_the_whole_kernel(wheel: Path) -> 
     names = zipfile.ZipFile(wheel).namelist()
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     folder = "syncpoint/programs/cli/pages/"
-    assert {name.removeprefix(folder) for name in names if name.startswith(folder)} == pages  # for `syncpoint docs`
+    files = [name for name in names if not name.endswith("/")]
+    assert {name.removeprefix(folder) for name in files if name.startswith(folder)} == pages  # for `syncpoint docs`
     for module in MODULES:
         assert any(re.fullmatch(rf"syncpoint/base/kernel/{module}\.cpython-.*\.so", name) for name in names), module
     assert not [name for name in names if name.startswith(("tests/", "bench/", "demo/", "tools/"))]
     kit = {name for name in names if name.startswith("syncpoint/testing/") and name.endswith(".py")}
-    assert kit == {f"syncpoint/testing/{name}.py" for name in ("__init__", "fixture", "server_process")}
+    for_users = ("__init__", "container", "fixture", "running_server", "server_process", "test_case")
+    assert kit == {f"syncpoint/testing/{name}.py" for name in for_users}
 
 
 def test_the_test_kit_is_a_wheel_of_its_own(dist: Path, python: str) -> None:
