@@ -192,6 +192,9 @@ class Prober(threading.Thread):
         return self.gap
 
 
+HELD_S = 20.0  # without any message, before it is looked whether a client holds some back
+
+
 class Load:
     """Publishers and receivers over all proxies: a plain, an ordered and an exactly-once subscription.
 
@@ -290,6 +293,10 @@ class Load:
                 if left < missing.get(kind, left):
                     since[kind] = time.monotonic()
                 missing[kind] = left
+            if any(left and time.monotonic() - since[kind] > HELD_S for kind, left in missing.items()):
+                for one in self.receivers:
+                    if one.release_held():
+                        note(f"{one.name}: Google's client held messages back while it was free")
             late = {kind: left for kind, left in missing.items() if left and time.monotonic() - since[kind] > within}
             assert not late, f"nothing came for {within:g} s of what is missing: {late}; {self.state()}"
             if not any(missing.values()):

@@ -145,6 +145,21 @@ class Receiver:
             return f"{self.name}: ended by {self.future.exception()!r}"
         return f"{self.name}: {len(self.unanswered)} acknowledgements without an outcome"
 
+    def release_held(self) -> bool:
+        """Hand on what Google's client holds for no reason; True if there was anything.
+
+        It puts messages on hold while it is full, and looks at them again when a paused stream may go on, or with the
+        next response. Where it became free before it paused the stream, and the server waits for acknowledgements,
+        neither comes.
+        """
+        manager = self.future._StreamingPullFuture__manager
+        with manager._pause_resume_lock:
+            held = bool(manager._messages_on_hold.size) and manager.load < 1.0
+            if held and manager._consumer is not None and not manager._consumer.is_paused:
+                manager._maybe_release_messages()
+                return True
+        return False
+
     def end(self) -> None:
         """End the stream. The client is left open while a thread of it tries an acknowledgement again: that one would
         fail on a closed channel.
