@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from syncpoint.broker.pipeline.columns import COLUMNS
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
 from syncpoint.broker.pipeline.writing import EpochWriter
 from syncpoint.broker.publish.facts.recovery import replay
-from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake.follow import Follower
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.broker.publish.keep.upkeep import LogUpkeep
@@ -27,6 +26,7 @@ from syncpoint.log.storage.record import EntryKind
 from syncpoint.log.storage.settings import KnownStore, StorageSettings
 from syncpoint.log.storage.store import Store
 from syncpoint.testing.rigs.memory_files import MemoryFiles
+from syncpoint.testing.simulation.sim_site import LoneHome
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline, pubsub
 from syncpoint.wire.transport.memory import MemoryChannel
@@ -64,27 +64,6 @@ def frame(topic: str, source: int = 0, **columns: Sequence[Any]) -> Any:
     return pipeline.StageFrame(topic=topic, columns=[NUMBERS[name] for name in columns], batch=batch, source=source)
 
 
-class Alone:
-    """`home.Home` of a log with nothing around it."""
-
-    def __init__(self, publish: PublishForwarder) -> None:
-        self._publish = publish
-
-    def knows(self, query: str, link: str) -> bool:
-        return True
-
-    async def admit(self, query: str, link: str) -> None: ...
-
-    async def pin(self, topics: Collection[int]) -> None: ...
-
-    def unpin(self, topics: Collection[int]) -> None: ...
-
-    def open_source(self, topic: int) -> Source:
-        return self._publish.open_source(topic)
-
-    def note_load(self, topic: int, messages: int, nbytes: int) -> None: ...
-
-
 class Harness:
     """Two topics. `run(coroutine)` lets disks and loop work until it is done."""
 
@@ -117,7 +96,7 @@ class Harness:
         self.follower.reconcile()
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(
-            self.publish, self.loop.call_soon, self.publish.commit._later, Alone(self.publish),
+            self.publish, self.loop.call_soon, self.publish.commit._later, LoneHome(self.publish),
             staged_bytes_max=self.staged_bytes_max,
         )  # fmt: skip
         self.channel = MemoryChannel(self.writer.methods())

@@ -53,7 +53,7 @@ class StoredMessage(NamedTuple):
     time_ns: int
 
 
-class _Alone:
+class LoneHome:
     """`home.Home` of a log with nothing around it."""
 
     def __init__(self, publish: PublishForwarder) -> None:
@@ -103,7 +103,7 @@ class SimSite:
         self.follower = Follower(self.publish, whole=True)
         self.follower.reconcile()
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
-        self.writer = EpochWriter(self.publish, self.loop.call_soon, self.publish.commit._later, _Alone(self.publish))
+        self.writer = EpochWriter(self.publish, self.loop.call_soon, self.publish.commit._later, LoneHome(self.publish))
         self.acks = AckExchange(self.publish, self.writer.state)
         self.channel = MemoryChannel({**self.writer.methods(), **self.acks.methods()})
         self.run(self.writer.finish_decided())
