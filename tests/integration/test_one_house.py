@@ -7,7 +7,7 @@ import base64
 import http.client
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -418,15 +418,17 @@ def test_a_circle_of_fans_ends_within_the_copies_of_one_message(space: Space) ->
         space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
     space.publish(first, b"bomb", attributes={"sys.ForwardCopies": "999999"})
 
+    def backlogs(subscriptions: Iterable[str]) -> list[int]:
+        return [space.asked("GetSubscriptionState", subscription=one).backlog_messages for one in subscriptions]
+
     def ended() -> bool:
         states = [space.asked("GetSubscriptionState", subscription=one).forward.last_error for one in there]
-        return all("MaxForwardCopiesExceeded" in one for one in states)
+        whole = backlogs(watched.values()) == [1 + 100, 10] and backlogs(there) == [100] * 10
+        return whole and all("MaxForwardCopiesExceeded" in one for one in states)
 
     eventually(ended)
-    stored = [space.asked("GetSubscriptionState", subscription=watched[one]).backlog_messages for one in watched]
-    assert stored == [1 + 100, 10]
-    waiting = [space.asked("GetSubscriptionState", subscription=one).backlog_messages for one in there]
-    assert waiting == [100] * 10, "what goes too far waits where it is"
+    assert backlogs(watched.values()) == [1 + 100, 10], "nothing comes of what goes too far"
+    assert backlogs(there) == [100] * 10, "what goes too far waits where it is"
 
 
 def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
