@@ -2,6 +2,7 @@
 
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
 
+import type { ListSearch } from "./api/lists";
 import { type RangeName, RANGES } from "./api/monitor";
 import { BY_NAMES, type GroupName } from "./lib/panels";
 import { readSearch, writeSearch } from "./lib/search";
@@ -41,7 +42,7 @@ const root = createRootRoute({
   ),
 });
 
-const searched = (search: Record<string, unknown>): { q?: string } => (text(search["q"]) === "" ? {} : { q: text(search["q"]) });
+const searched = (search: Record<string, unknown>): ListSearch => texts(search, "q", "sort", "begin");
 
 const range = (value: unknown): RangeName | undefined => RANGES.find(([name]) => name === value)?.[0];
 

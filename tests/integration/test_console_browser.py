@@ -84,16 +84,24 @@ def test_every_page_is_clean_wide_and_narrow(browser: Any, base: str) -> None:
     looked.page.close()
 
 
-def test_ten_thousand_topics_are_found_and_few_are_drawn(browser: Any, base: str) -> None:
+def test_ten_thousand_topics_are_found_and_sorted_and_few_are_drawn(browser: Any, base: str) -> None:
     looked = Looked(browser, base, viewport={"width": 1280, "height": 800})
     page = looked.go("/p/shop/topics", "Topics")
     page.get_by_text("10,001 topics").wait_for()
     assert page.get_by_role("row").count() < 100
+    page.get_by_role("button", name="Next").click()
+    page.get_by_text("51–100 of 10,001").wait_for()
+    assert page.url.endswith("begin=50")
+    page.get_by_role("button", name="Subscriptions").click()
+    page.get_by_role("columnheader", name="Subscriptions").and_(page.locator("[aria-sort=descending]")).wait_for()
+    page.get_by_role("row").nth(1).get_by_role("link", name="orders", exact=True).wait_for()
+    page.get_by_role("button", name="Topic", exact=True).click()
     page.get_by_role("searchbox").fill("number-9876")
     page.get_by_role("link", name="number-9876", exact=True).wait_for()
-    assert page.url.endswith("/topics?q=number-9876")  # an address that can be sent
+    assert page.url.endswith("/topics?q=number-9876&sort=name")  # an address that can be sent
     page.keyboard.press("Control+k")
-    page.get_by_role("combobox", name="Topic, subscription or page").fill("orders")
+    page.get_by_role("combobox", name="Topic, subscription or page").wait_for()
+    page.keyboard.type("orders")  # the focus is where one types
     page.get_by_role("option", name="orders Topic", exact=True).wait_for()
     page.keyboard.press("Enter")
     page.get_by_role("heading", level=1, name="orders", exact=True).wait_for()

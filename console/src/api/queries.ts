@@ -4,45 +4,8 @@ import { infiniteQueryOptions, queryOptions, useQuery } from "@tanstack/react-qu
 import { createContext, useContext } from "react";
 
 import { type About, call, send } from "./client";
-import type { Subscription, Topic } from "./types";
 
 export const AboutContext = createContext<About>({ version: "", identifies: false, audits: false, routes: {} });
-
-const PAGE = 1000;
-/** What lists show at most; beyond it the search of the command line is the better tool. */
-export const LISTED_MAX = 20_000;
-
-async function all<T>(method: string, request: Record<string, string>, field: string, fields: string, signal: AbortSignal): Promise<T[]> {
-  const found: T[] = [];
-  let pageToken = "";
-  do {
-    const page = await call<Record<string, T[] | string>>(method, { ...request, pageSize: PAGE, pageToken, fields: `nextPageToken,${field}(${fields})` }, signal);
-    found.push(...((page[field] as T[] | undefined) ?? []));
-    pageToken = (page["nextPageToken"] as string | undefined) ?? "";
-  } while (pageToken !== "" && found.length < LISTED_MAX);
-  return found;
-}
-
-export const topicsQuery = (project: string) =>
-  queryOptions({
-    queryKey: ["topics", project],
-    queryFn: ({ signal }) => all<Topic>("Publisher.ListTopics", { project: `projects/${project}` }, "topics", "name,labels,messageRetentionDuration,schemaSettings", signal),
-    staleTime: 20_000,
-  });
-
-export const subscriptionsQuery = (project: string) =>
-  queryOptions({
-    queryKey: ["subscriptions", project],
-    queryFn: ({ signal }) =>
-      all<Subscription>(
-        "Subscriber.ListSubscriptions",
-        { project: `projects/${project}` },
-        "subscriptions",
-        "name,topic,labels,filter,detached,pushConfig,cloudStorageConfig,deadLetterPolicy,enableMessageOrdering,enableExactlyOnceDelivery",
-        signal,
-      ),
-    staleTime: 20_000,
-  });
 
 export const projectsQuery = queryOptions({
   queryKey: ["projects"],

@@ -2,52 +2,53 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 
 import { call } from "../api/client";
-import { LISTED_MAX, topicsQuery, usePermissions } from "../api/queries";
+import { type ListedTopic, topicsQuery } from "../api/lists";
+import { usePermissions } from "../api/queries";
 import type { Topic } from "../api/types";
 import { shell } from "../lib/copies";
-import { duration, idOf, plural } from "../lib/format";
+import { compact, count, duration, idOf, plural, rate } from "../lib/format";
 import { topicsRoute } from "../router";
 import { CopyAs } from "../ui/CopyAs";
-import { StoredMessages, Subscriptions } from "../ui/StateCells";
-import { Dialog, Field, Loading, Page, Problem } from "../ui/parts";
-import { type Column, VirtualTable } from "../ui/VirtualTable";
+import { Dialog, Field, Page, Problem } from "../ui/parts";
+import { ageOf, ResourceList, sparkColumn } from "../ui/ResourceList";
+import type { TableColumn } from "../ui/Table";
 
-export function TopicsPage() {
-  const { project } = topicsRoute.useParams();
-  const { q = "" } = topicsRoute.useSearch();
-  const go = useNavigate({ from: topicsRoute.fullPath });
-  const [creating, setCreating] = useState(false);
-  const found = useQuery(topicsQuery(project));
-  const rights = usePermissions(`projects/${project}`, ["pubsub.topics.create"]);
-  const wanted = q.toLowerCase();
-  const rows = useMemo(
-    () => (found.data ?? []).filter((one) => wanted === "" || idOf(one.name).toLowerCase().includes(wanted) || labelsOf(one).toLowerCase().includes(wanted)),
-    [found.data, wanted],
-  );
-  const columns: Column<Topic>[] = [
-    {
-      key: "name",
-      title: "Topic",
-      width: "minmax(150px, 3fr)",
-      cell: (one) => (
+const columnsOf = (project: string): TableColumn<ListedTopic>[] => [
+  {
+    title: "Topic",
+    sort: "name",
+    cell: (one) => (
+      <>
         <Link to="/p/$project/topics/$topic" params={{ project, topic: idOf(one.name) }}>
           {idOf(one.name)}
         </Link>
-      ),
-    },
-    { key: "labels", title: "Labels", width: "minmax(80px, 2fr)", cell: (one) => <span className="muted">{labelsOf(one) || "–"}</span> },
-    { key: "schema", title: "Schema", width: "minmax(60px, 1fr)", cell: (one) => (one.schemaSettings === undefined ? "–" : idOf(one.schemaSettings.schema)) },
-    { key: "stored", title: "Stored", width: "110px", right: true, cell: (one) => <StoredMessages name={one.name} /> },
-    { key: "subscriptions", title: "Subscriptions", width: "120px", right: true, cell: (one) => <Subscriptions name={one.name} /> },
-    { key: "kept", title: "Retention", width: "100px", right: true, cell: (one) => (one.messageRetentionDuration === undefined ? "–" : duration(one.messageRetentionDuration)) },
-  ];
+        <div className="muted small">{[labelsOf(one), one.schema === "" ? "" : `schema ${idOf(one.schema)}`].filter((part) => part !== "").join(" · ")}</div>
+      </>
+    ),
+  },
+  { title: "Published", sort: "-rate", right: true, cell: (one) => rate(one.rate) },
+  sparkColumn("Messages published"),
+  { title: "Stored", sort: "-stored", right: true, cell: (one) => (one.stored === null ? "" : compact(one.stored)) },
+  { title: "Subscriptions", sort: "-subscriptions", right: true, cell: (one) => count(one.subscriptions) },
+  { title: "Backlog", sort: "-backlog", right: true, cell: (one) => (one.backlog === null ? "" : compact(one.backlog)) },
+  { title: "Oldest", sort: "-oldest", right: true, cell: (one) => ageOf(one.oldest) },
+  { title: "Retention", sort: "-retention", right: true, cell: (one) => (one.retention === 0 ? "–" : duration(one.retention)) },
+];
+
+export function TopicsPage() {
+  const { project } = topicsRoute.useParams();
+  const search = topicsRoute.useSearch();
+  const go = useNavigate({ from: topicsRoute.fullPath });
+  const [creating, setCreating] = useState(false);
+  const found = useQuery(topicsQuery(project, search));
+  const rights = usePermissions(`projects/${project}`, ["pubsub.topics.create"]);
   return (
     <Page
       title="Topics"
-      of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.length, "topic")}${found.data.length >= LISTED_MAX ? " shown; there may be more" : ""}`}`}
+      of={`${project}${found.data === undefined ? "" : `, ${plural(found.data.total, "topic")}`}`}
       actions={
         rights.has("pubsub.topics.create") && (
           <button type="button" className="primary" onClick={() => setCreating(true)}>
@@ -56,24 +57,22 @@ export function TopicsPage() {
         )
       }
     >
-      <input
-        className="list-filter"
-        type="search"
-        aria-label="Filter by name or label"
-        placeholder="Filter by name or label"
-        defaultValue={q}
-        onChange={(event) => void go({ search: event.target.value === "" ? {} : { q: event.target.value }, replace: true })}
+      <ResourceList
+        label="Topics"
+        filter="Filter by name or label"
+        search={search}
+        found={found}
+        columns={columnsOf(project)}
+        empty={<>This project has no topics yet. Choose Create topic above, or run <code>syncpoint topics create NAME</code>.</>}
+        onSearch={(next) => void go({ search: next, replace: true })}
       />
-      {found.isError && <Problem error={found.error} />}
-      {found.isPending && <Loading />}
-      {found.isSuccess && <VirtualTable label="Topics" rows={rows} columns={columns} rowKey={(one) => one.name} empty={found.data.length === 0 ? <>This project has no topics yet. Choose Create topic above, or run <code>syncpoint topics create NAME</code>.</> : "No topic matches this filter."} />}
       {creating && <CreateTopic project={project} onClose={() => setCreating(false)} />}
     </Page>
   );
 }
 
-const labelsOf = (one: Topic): string =>
-  Object.entries(one.labels ?? {})
+const labelsOf = (one: ListedTopic): string =>
+  Object.entries(one.labels)
     .map(([key, value]) => `${key}=${value}`)
     .join(", ");
 
@@ -86,7 +85,7 @@ function CreateTopic({ project, onClose }: { project: string; onClose: () => voi
   const made = useMutation({
     mutationFn: () => call<Topic>("Publisher.CreateTopic", request),
     onSuccess: () => {
-      void queries.invalidateQueries({ queryKey: ["topics"] });
+      void queries.invalidateQueries({ queryKey: ["list"] });
       void queries.invalidateQueries({ queryKey: ["projects"] });
       void go({ to: "/p/$project/topics/$topic", params: { project, topic: id } });
     },

@@ -4,7 +4,8 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 
-import { projectsQuery, subscriptionsQuery, topicsQuery } from "../api/queries";
+import { subscriptionsQuery, topicsQuery } from "../api/lists";
+import { projectsQuery } from "../api/queries";
 import { operationsHere } from "../lib/operations";
 import { idOf, projectOf } from "../lib/format";
 import { SERVER_PAGES } from "../navigation";
@@ -34,8 +35,9 @@ export function Palette({ project, onClose }: { project: string | null; onClose:
   const [chosen, setChosen] = useState(0);
   const go = useNavigate();
   const projects = useQuery(projectsQuery).data;
-  const topics = useQuery({ ...topicsQuery(project ?? ""), enabled: project !== null }).data;
-  const subscriptions = useQuery({ ...subscriptionsQuery(project ?? ""), enabled: project !== null }).data;
+  const wanted = text.trim() === "" ? {} : { q: text.trim() };
+  const topics = useQuery({ ...topicsQuery(project ?? "", wanted, SHOWN), enabled: project !== null }).data?.rows;
+  const subscriptions = useQuery({ ...subscriptionsQuery(project ?? "", wanted, SHOWN), enabled: project !== null }).data?.rows;
 
   const targets = useMemo((): Target[] => {
     const named = (kind: string, folder: string) => (one: { name: string }) => ({

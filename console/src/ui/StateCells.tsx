@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { call } from "../api/client";
 import type { SubscriptionState, TopicState } from "../api/types";
-import { compact, count, duration, num } from "../lib/format";
+import { compact, duration, num } from "../lib/format";
 
 const AT_ONCE = 3;
 let running = 0;
@@ -33,26 +33,7 @@ function useListedState(name: string) {
   }).data;
 }
 
-function useListedTopic(name: string) {
-  return useQuery({
-    queryKey: ["listed-topic", name],
-    queryFn: ({ signal }) => inTurn(() => call<TopicState>("Admin.GetTopicState", { topic: name }, signal), signal),
-    staleTime: 10_000,
-    refetchInterval: 15_000,
-  }).data;
-}
-
 export const stored = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset) - num(one.firstOffset), 0);
-
-export function StoredMessages({ name }: { name: string }) {
-  const state = useListedTopic(name);
-  return <>{state === undefined ? "" : compact(stored(state))}</>;
-}
-
-export function Subscriptions({ name }: { name: string }) {
-  const state = useListedTopic(name);
-  return <>{state === undefined ? "" : count(state.subscriptions)}</>;
-}
 
 export function Backlog({ name }: { name: string }) {
   const state = useListedState(name);

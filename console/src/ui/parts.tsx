@@ -162,7 +162,8 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
-    dialog.current?.showModal();
+    dialog.current?.showModal(); // which gives the focus to the first button, and what is typed goes into the first field
+    dialog.current?.querySelector<HTMLElement>(".dialog-body > :not(header) :is(input, textarea, select), .dialog-body > :is(input, textarea, select)")?.focus();
   }, []);
   return (
     <dialog ref={dialog} aria-labelledby={id} onClose={onClose} onClick={(event) => event.target === dialog.current && onClose()}>

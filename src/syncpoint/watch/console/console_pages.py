@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 import syncpoint
 from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError
-from syncpoint.base.model.names import parse_schema, project_of
+from syncpoint.base.model.names import parse_project, parse_schema, project_of
 from syncpoint.base.runtime.child_processes import Apart, at_once, worked
 from syncpoint.catalog.access.gate import Gate
 from syncpoint.catalog.access.permission_needs import SERVER
@@ -30,6 +30,7 @@ from syncpoint.watch.console.decoding import asked, decoded_payloads, definition
 from syncpoint.watch.console.explaining import explained
 from syncpoint.watch.console.flows import flows_of
 from syncpoint.watch.console.live_stream import LiveStreams
+from syncpoint.watch.console.resource_lists import ResourceLists
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.wire.rest.app import caller_of
 from syncpoint.wire.rest.errors import error_json, headers_for, status_of
@@ -58,7 +59,7 @@ def console_pages(
 ) -> list[BaseRoute]:
     """All of them. `methods`: with their gate; `gate`: None where callers are not identified; `audit`: None where
     nobody keeps an audit log; `apart`: does what takes long."""
-    bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
+    bundle, live, lists = Bundle(), LiveStreams(methods, metrics, gate), ResourceLists(methods, catalog)
     routes = {
         f"{route.method.rpartition('.')[2].replace('/', '.')}": [route.verb, route.template, route.body]
         for route in reversed(Table(methods).routes)  # of several the first one is kept
@@ -93,6 +94,19 @@ def console_pages(
 
     async def projects(request: Request) -> Response:
         return _json({"projects": listed(request)})
+
+    def check_list(request: Request, permission: str) -> None:
+        if gate is not None:
+            project = parse_project(request.query_params.get("project", ""))
+            gate.check_page(caller_of(request.scope, request.url.path), permission, project)
+
+    async def topics(request: Request) -> Response:
+        check_list(request, "pubsub.topics.list")
+        return _json(await lists.topics(request))
+
+    async def subscriptions(request: Request) -> Response:
+        check_list(request, "pubsub.subscriptions.list")
+        return _json(await lists.subscriptions(request))
 
     async def watched(request: Request) -> Response:
         return live.answer(request)
@@ -135,6 +149,8 @@ def console_pages(
     return [
         Route(f"{PATH}/api/about", _own(about), methods=["GET"]),
         Route(f"{PATH}/api/projects", _own(projects), methods=["GET"]),
+        Route(f"{PATH}/api/topics", _own(topics), methods=["GET"]),
+        Route(f"{PATH}/api/subscriptions", _own(subscriptions), methods=["GET"]),
         Route(f"{PATH}/api/live", _own(watched), methods=["GET"]),
         Route(f"{PATH}/api/why", _own(explain), methods=["GET"]),
         Route(f"{PATH}/api/audit", _own(audit_page), methods=["GET"]),

@@ -82,6 +82,7 @@ class Served:
         self.gate, self.metrics, self.catalog, self.asked = gate, Text(), Catalog(), list[tuple[str, Call]]()
         self.server_now = admin.Server(version="1", topics=1)
         self.writers: list[asyncio.StreamWriter] = []
+        self.methods: Methods = {}  # that a test adds to before it asks
 
     def get_server(self, call: Call, request: bytes) -> None:
         self.asked.append(("GetServer", call))
@@ -114,6 +115,7 @@ class Served:
             ADMIN.GetTopicOptions.encode(): Unary(self.get_options),
             SUBSCRIBER.GetSubscription.encode(): Unary(self.get_subscription),
         }
+        table = self.methods = {**table}
         limits = TransportLimits()
         found = console_pages(table, self.catalog, self.metrics, self.gate)
         self.server = await serve(table, limits=limits, on_fallback=http_fallback(table, limits, pages=found))
@@ -304,7 +306,9 @@ async def test_projects_are_those_that_the_caller_may_list(served: Served) -> No
     assert body == {"projects": ["projects/p"]}
 
 
-@pytest.mark.parametrize("path", ["about", "projects", "live?watch=server", f"why?subscription={SUB}"])
+@pytest.mark.parametrize(
+    "path", ["about", "projects", "topics?project=projects/p", "live?watch=server", f"why?subscription={SUB}"]
+)
 @plain_test(run)
 async def test_pages_of_other_sites_may_not_ask(served: Served, *, path: str) -> None:
     for headers in ({"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}):
