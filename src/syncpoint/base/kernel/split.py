@@ -165,6 +165,92 @@ def modify_fields(response: object) -> list:
     return out
 
 
+def tag_ack_ids(response: object, tag: bytes) -> tuple:
+    """(the PullResponse or StreamingPullResponse with `tag` in front of the ack id of each message, how many there
+    are). Raises Malformed.
+    """
+    data: bytes = as_bytes(response)
+    p: ReadPtr = read_ptr(data)
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    begin: cython.Py_ssize_t = 0
+    inner: cython.Py_ssize_t
+    more: cython.Py_ssize_t = len(tag)
+    size: cython.Py_ssize_t
+    field: Field
+    part: Field
+    count: cython.Py_ssize_t = 0
+    out: list = []
+    while at < end:
+        field = read_field(p, at, end)
+        if field.number == 0:
+            raise Malformed("the response is not a PullResponse")
+        if field.number == 1 and field.wire == 2:
+            inner = field.start
+            while inner < field.stop:
+                part = read_field(p, inner, field.stop)
+                if part.number == 0:
+                    raise Malformed("the response is not a PullResponse")
+                if part.number == 1 and part.wire == 2:
+                    id_head = b"\x0a" + _varint(part.stop - part.start + more) + tag
+                    size = field.stop - field.start - (part.start - inner) + len(id_head)
+                    out.append(cut(p, begin, at))
+                    out.append(b"\x0a" + _varint(size) + cut(p, field.start, inner) + id_head)
+                    begin = part.start
+                    count += 1
+                    break
+                inner = part.stop
+        at = field.stop
+    out.append(cut(p, begin, end))
+    return b"".join(out), count
+
+
+def by_tag(request: object, number: cython.uint, size: cython.Py_ssize_t) -> tuple:
+    """(the other fields, fields of that number by tag) of a request with ack ids, each without its tag of `size` bytes;
+    ids that are no longer than a tag are under b"". Raises Malformed.
+    """
+    data: bytes = as_bytes(request)
+    p: ReadPtr = read_ptr(data)
+    end: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    begin: cython.Py_ssize_t = 0
+    field: Field
+    others: list = []
+    groups: dict = {}
+    head: bytes = _varint(number << 3 | 2)
+    while at < end:
+        field = read_field(p, at, end)
+        if field.number == 0:
+            raise Malformed("the request is not a protobuf message")
+        if field.number == number and field.wire == 2:
+            if begin < at:
+                others.append(cut(p, begin, at))
+            begin = field.stop
+            tag = b""
+            if field.stop - field.start > size:
+                tag = cut(p, field.start, field.start + size)
+            ack_id = cut(p, field.start + len(tag), field.stop)
+            groups.setdefault(tag, []).append(head + _varint(len(ack_id)) + ack_id)
+        at = field.stop
+    if begin < end:
+        others.append(cut(p, begin, end))
+    return b"".join(others), {tag: b"".join(pieces) for tag, pieces in groups.items()}
+
+
+@cython.cfunc
+def _varint(value: cython.Py_ssize_t) -> bytes:
+    if value < 128:
+        return bytes((value,))
+    if value < 16384:
+        return bytes((value & 127 | 128, value >> 7))
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 @cython.cfunc
 def _string(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, number: cython.uint) -> bytes:
     """The last field of that number; b"" if there is none. What is behind something malformed is not checked."""

@@ -55,6 +55,7 @@ COMMANDS = {
     "undrain": ("drain", "undrain", "Put it back into service."),
     "rollout": ("rollout", "rollout", "Roll out a version in steps, and roll back if it is worse."),
     "federation": ("federation", "federation", "Copy messages between servers, with Spark."),
+    "gateway": ("gateway", "gateway", "Run one address in front of several sites, and mask sites."),
     "probers": ("probers", "probers", "Probe the service as a client and check the results."),
     "archive": ("archive", "archive", "Archive a topic to Parquet files, and restore it."),
     "analyze": ("analyze_letters", "analyze", "Analyze a topic's log with Spark."),
@@ -97,7 +98,7 @@ GROUPS = {
         *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),
     ),
     "Access": ("iam", "tenants", "keys", "audit"),
-    "Data": ("analyze", "archive", "federation"),
+    "Data": ("analyze", "archive", "federation", "gateway"),
 }
 """The order in which `--help` shows the commands; each stands in one group."""
 

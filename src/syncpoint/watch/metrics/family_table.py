@@ -13,6 +13,7 @@ from syncpoint.watch.metrics import (
     call_families,
     exposition,
     federation_families,
+    gateway_families,
     gathered,
     log_families,
     otlp_export,
@@ -47,6 +48,7 @@ CHAPTERS: Final = (
         (*process_families.FAMILIES, *exposition.FAMILIES, *gathered.FAMILIES, *otlp_export.FAMILIES),
     ),
     Chapter("Federation", federation_families.FAMILIES),
+    Chapter("Gateway", gateway_families.FAMILIES),
     Chapter("Probers", prober_families.FAMILIES),
 )
 FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.families)

@@ -1,0 +1,76 @@
+"""How much each caller may have under way through a gateway: streams, and bytes of requests.
+
+Place: asked by the relays before anything is sent on. A caller is who shows the same authorization, or the address it
+comes from where it shows none; the gateway reads no token, it compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+
+from syncpoint.base.model.errors import ResourceExhausted
+from syncpoint.wire.transport.calls import CallContext
+
+
+def caller_of(call: CallContext) -> str:
+    """Who makes a call, for counting."""
+    shown = call.metadata.get(b"authorization")
+    if shown:
+        return blake2b(shown, digest_size=12).hexdigest()
+    host, _, _ = call.peer.rpartition(":")
+    return host
+
+
+class CallerBounds:
+    """What callers have under way; those with nothing are forgotten."""
+
+    def __init__(self, streams_max: int, bytes_max: int) -> None:
+        self.streams_max, self.bytes_max = streams_max, bytes_max
+        self._streams: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+        self.refused = 0
+
+    @contextmanager
+    def sending(self, call: CallContext, size: int) -> Iterator[None]:
+        """Count a request while it is under way. Raises `ResourceExhausted`; one request is always let through."""
+        who = caller_of(call)
+        held = self._bytes.get(who, 0)
+        if held and held + size > self.bytes_max:
+            self.refused += 1
+            raise ResourceExhausted(
+                f"{held:,} bytes of this caller are under way through the gateway, of {self.bytes_max:,}"
+                " (bytes_per_caller). Wait for answers, then try again."
+            )
+        self._bytes[who] = held + size
+        try:
+            yield
+        finally:
+            left = self._bytes[who] - size
+            if left:
+                self._bytes[who] = left
+            else:
+                del self._bytes[who]
+
+    def open_stream(self, call: CallContext) -> str:
+        """Count a stream until `close_stream` of what is returned. Raises `ResourceExhausted`."""
+        who = caller_of(call)
+        if self._streams.get(who, 0) >= self.streams_max:
+            self.refused += 1
+            raise ResourceExhausted(
+                f"This caller has {self.streams_max:,} streams open at the gateway, which is the most"
+                " (streams_per_caller). Close some of them, then try again."
+            )
+        self._streams[who] = self._streams.get(who, 0) + 1
+        return who
+
+    def close_stream(self, who: str) -> None:
+        """A stream is over."""
+        self._streams[who] -= 1
+        if not self._streams[who]:
+            del self._streams[who]
+
+    def open_streams(self) -> int:
+        """Streams of all callers."""
+        return sum(self._streams.values())

@@ -1,0 +1,188 @@
+"""The gateway, put together: one address in front of several sites, which are probed, masked and taken back.
+
+Place: made by `programs.cli.gateway` from a file; the driver of `site_board`. Stateless: any number of gateways run,
+and a client may use any of them.
+Leaves to the sites: everything that lasts, and who may do what; the caller's own authorization is passed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.front.api.health import HealthService
+from syncpoint.front.api.reflection import SERVICES, reflection_methods
+from syncpoint.front.gateway.ack_tags import tags_of
+from syncpoint.front.gateway.caller_bounds import CallerBounds
+from syncpoint.front.gateway.gateway_file import GatewayFile
+from syncpoint.front.gateway.pull_stream import PullStreams
+from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
+from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.front.gateway.unary_calls import UnaryCalls
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import health
+from syncpoint.wire.transport.calls import Methods, Streaming, Unary
+from syncpoint.wire.transport.client import MetadataItems
+from syncpoint.wire.transport.network import AnyChannel
+
+AT_ONCE_S: Final = 0.05  # between a call that failed and the probe that asks why
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAccess:
+    """How one site is reached: what makes channels to it, and the metadata of the gateway's own calls."""
+
+    open_channel: Callable[[], AnyChannel]
+    own: Callable[[], MetadataItems] = lambda: ()
+
+
+class Gateway:
+    """One gateway. Made in a running event loop; `start`ed, and `stop`ped after its server has closed."""
+
+    def __init__(self, file: GatewayFile, access: Mapping[str, SiteAccess]) -> None:
+        self.file = file
+        states = [SiteState(one.name, one.weight, one.region) for one in file.sites]
+        health_of = file.health
+        rules = HealthRules(health_of.failures, health_of.successes, file.budget.changes, file.budget.within_s)
+        self.board = SiteBoard(states, rules, file.region)
+        tags = tags_of(one.name for one in file.sites)
+        self.links = {
+            name: SiteLink(name, tags[name], access[name].open_channel, access[name].own) for name in self.board.sites
+        }
+        self._probe_channels = {name: access[name].open_channel() for name in self.links}
+        self._wake = {name: asyncio.Event() for name in self.links}
+        self.bounds = CallerBounds(file.limits.streams_per_caller, file.limits.bytes_per_caller)
+        self.calls = UnaryCalls(self.board, self.links, self.bounds, self.lost)
+        self.streams = PullStreams(self.calls, file.drain_s)
+        self.health = HealthService(("", methods.PUBLISHER.name, methods.SUBSCRIBER.name))
+        self.tasks = Tasks()
+        self.board.on_change = self._changed
+        self.ready = False
+
+    def methods(self) -> Methods:
+        """What clients may call."""
+        table: dict[bytes, Unary | Streaming] = {}
+        for found in (self.calls.methods(), self.streams.methods(), self.health.methods()):
+            table.update(found)
+        table.update(reflection_methods(SERVICES))
+        return table
+
+    # -- the life of it -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Probe every site once, then go on probing."""
+        await asyncio.gather(*(self._probe(name) for name in self.links))
+        self.ready = True
+        for name in self.links:
+            self.tasks.start(self._keep_probing(name))
+
+    def drain(self) -> None:
+        """Before the server drains: balancers and clients go to another gateway."""
+        self.ready = False
+        self.health.stop()
+
+    async def stop(self) -> None:
+        """Leave nothing running."""
+        await self.tasks.stop()
+        await self.streams.close()
+        await asyncio.gather(
+            *(link.close() for link in self.links.values()), *(one.close() for one in self._probe_channels.values())
+        )
+
+    # -- health -------------------------------------------------------------------------------------------------------
+
+    def lost(self, name: str) -> None:
+        """A call found a site silent or gone: probe it now."""
+        self._wake[name].set()
+
+    async def _keep_probing(self, name: str) -> None:
+        wake = self._wake[name]
+        while True:
+            try:
+                async with asyncio.timeout(self.file.health.interval_s):
+                    await wake.wait()
+                await asyncio.sleep(AT_ONCE_S)
+            except TimeoutError:
+                pass
+            wake.clear()
+            await self._probe(name)
+
+    async def _probe(self, name: str) -> None:
+        loop, request = asyncio.get_running_loop(), health.HealthCheckRequest()
+        try:
+            answer = await self._probe_channels[name].unary(
+                methods.HEALTH.Check, request.SerializeToString(), timeout=self.file.health.timeout_s
+            )
+        except ConnectionRefused as error:
+            self.board.missed(name, error.message, loop.time(), refused=True)
+        except SyncpointError as error:
+            if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                self.board.missed(name, error.message, loop.time())
+            else:
+                self.board.answered(name, loop.time())  # whoever has a word for it is there
+        else:
+            if health.HealthCheckResponse.FromString(answer).status == health.HealthCheckResponse.SERVING:
+                self.board.answered(name, loop.time())
+            else:
+                self.board.missed(name, "it takes no work: it is stopping, or its log cannot be written", loop.time())
+
+    def _changed(self, name: str) -> None:
+        """A site was masked or is back."""
+        state, link = self.board.sites[name], self.links[name]
+        log.warning(
+            "site %s %s; home: %s", name, f"masked by {state.masked}" if state.masked else "open", self.board.home
+        )
+        if state.masked == BY_HEALTH:
+            link.leave()
+        home = self.board.home
+        for one in list(self.streams.open):
+            if one.link is not None and one.link.name != home:
+                one.move()
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def mask(self, name: str, *, force: bool = False) -> None:
+        """Take a site out. Raises `SyncpointError`."""
+        self.board.mask(name, asyncio.get_running_loop().time(), force=force)
+
+    def unmask(self, name: str, *, force: bool = False) -> None:
+        """Take a site back. Raises `SyncpointError`."""
+        self.board.unmask(name, asyncio.get_running_loop().time(), force=force)
+
+    def status(self) -> dict[str, Any]:
+        """Numbers for operators."""
+        now = asyncio.get_running_loop().time()
+        return {
+            "home": self.board.home,
+            "ready": self.ready,
+            "changesLeft": self.board.changes_left(now),
+            "streams": self.bounds.open_streams(),
+            "movedStreams": self.streams.moved,
+            "responses": self.streams.responses,
+            "refused": self.bounds.refused,
+            "sites": [self._site_status(one, now) for one in self.board.sites.values()],
+        }
+
+    def _site_status(self, site: SiteState, now: float) -> dict[str, Any]:
+        link = self.links[site.name]
+        return {
+            "site": site.name,
+            "region": site.region,
+            "weight": site.weight,
+            "state": "home" if site.name == self.board.home else f"masked by {site.masked}" if site.masked else "open",
+            "answers": site.answers,
+            "sinceSeconds": round(now - site.since, 1) if site.changes else None,
+            "streams": len(link.streams),
+            "calls": link.calls,
+            "failed": link.failed,
+            "changes": site.changes,
+            "held": site.held,
+            "error": site.last_error,
+        }

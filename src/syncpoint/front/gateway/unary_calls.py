@@ -1,0 +1,212 @@
+"""Calls with one answer, brought to the site that is to have them.
+
+Place: between clients and sites; requests and answers pass as bytes, with the caller's own authorization.
+Promise: what a site may have begun is never sent to another one: the caller reads UNAVAILABLE, and its client tries
+again. What certainly was not begun goes to the next site at once. Ack ids go to the site that lent the message. A
+change (create, update, delete, seek, a policy) is made at the home first and then at every other site that takes
+calls; where one of them refuses, the caller reads at which sites it is made, and repeats the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from syncpoint.base.kernel import split
+from syncpoint.base.kernel.errors import Malformed
+from syncpoint.base.kernel.leases import list_ids
+from syncpoint.base.kernel.publish import topic_of
+from syncpoint.base.model.errors import Code, SyncpointError, Unavailable, Unprocessed, not_a
+from syncpoint.front.gateway.ack_tags import TAG_BYTES, merged_error, tagged_error
+from syncpoint.front.gateway.caller_bounds import CallerBounds
+from syncpoint.front.gateway.site_board import SiteBoard
+from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.front.proxy.cancellable_calls import MOVABLE
+from syncpoint.front.proxy.retrying import stepped
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.status import ack_failure
+from syncpoint.wire.transport.calls import Call, CallContext, Methods, Unary
+from syncpoint.wire.transport.client import MetadataItems
+from syncpoint.wire.transport.headers import SECRET
+from syncpoint.wire.transport.tasks import unary_async
+
+DEADLINE_S: Final = 60.0  # of callers who name none
+ACK_ID_FIELD_BYTES: Final = 50  # of an ack id as sites spell them, with its head
+_READS: Final = ("Get", "List", "Validate", "Test")
+_NOT_OURS: Final = frozenset((SECRET, b"syncpoint-stream", b"user-agent", b"host"))
+_DONE: Final = {"Create": Code.ALREADY_EXISTS, "Commit": Code.ALREADY_EXISTS, "Delete": Code.NOT_FOUND}
+"""What a site answers where a change was made there before, by how the method's name begins."""
+
+log = logging.getLogger(__name__)
+
+
+def passed_on(call: CallContext) -> MetadataItems:
+    """The caller's metadata as a site receives it."""
+    return tuple(item for item in call.metadata.items() if item[0] not in _NOT_OURS)
+
+
+def left_s(call: CallContext) -> float:
+    """A timeout for what is asked of a site on behalf of a caller."""
+    if call.deadline is None:
+        return DEADLINE_S
+    return stepped(max(0.0, call.deadline - asyncio.get_running_loop().time()))
+
+
+class UnaryCalls:
+    """All of a gateway. `on_lost(site)`: a site refused a connection; it is probed at once."""
+
+    def __init__(
+        self, board: SiteBoard, links: Mapping[str, SiteLink], bounds: CallerBounds, on_lost: Callable[[str], None]
+    ) -> None:
+        self.board, self.links, self.bounds, self.on_lost = board, links, bounds, on_lost
+        self._by_tag = {link.tag: link for link in links.values()}
+        self.on_acknowledged: Callable[[SiteLink, str, list[str]], None] | None = None
+
+    def methods(self) -> Methods:
+        """Every method with one request and one answer of Publisher, Subscriber, SchemaService and IAMPolicy."""
+        table: dict[bytes, Unary] = {}
+        for service in (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM):
+            for method in service:
+                if not method.is_streaming:
+                    reads = method.descriptor.name.startswith(_READS)
+                    table[method.encode()] = unary_async(self._read if reads else self._change)
+        table[methods.PUBLISHER.Publish.encode()] = unary_async(self.publish)
+        table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self._pull)
+        table[methods.SUBSCRIBER.Acknowledge.encode()] = unary_async(self._acknowledge)
+        table[methods.SUBSCRIBER.ModifyAckDeadline.encode()] = unary_async(self._modify)
+        return table
+
+    # -- one site -----------------------------------------------------------------------------------------------------
+
+    async def at_home(self, call: CallContext, path: str, request: bytes) -> tuple[bytes, SiteLink]:
+        """The answer of the first site that certainly began the call, and which one that was."""
+        metadata = passed_on(call)
+        error: SyncpointError = Unavailable("No site takes calls.")
+        for name in self.board.open_sites():
+            link = self.links[name]
+            try:
+                return await link.unary(path, request, metadata, left_s(call)), link
+            except Unprocessed as refused:
+                link.failed += 1
+                self.on_lost(name)
+                error = refused
+            except SyncpointError as failed:
+                if failed.code in MOVABLE:
+                    link.failed += 1
+                    self.on_lost(name)
+                raise
+        raise error
+
+    async def publish(self, call: Call, request: bytes) -> bytes:
+        """Store messages at the home."""
+        with self.bounds.sending(call, len(request)):
+            return (await self.at_home(call, methods.PUBLISHER.Publish, request))[0]
+
+    async def _read(self, call: Call, request: bytes) -> bytes:
+        return (await self.at_home(call, call.path.decode(), request))[0]
+
+    async def _pull(self, call: Call, request: bytes) -> bytes:
+        response, link = await self.at_home(call, methods.SUBSCRIBER.Pull, request)
+        return split.tag_ack_ids(response, link.tag)[0]
+
+    # -- all sites ----------------------------------------------------------------------------------------------------
+
+    async def _change(self, call: Call, request: bytes) -> bytes:
+        path = call.path.decode()
+        with self.bounds.sending(call, len(request)):
+            response, home = await self.at_home(call, path, request)
+            await self.change_elsewhere(call, path, request, [home.name])
+            return response
+
+    async def change_elsewhere(self, call: CallContext, path: str, request: bytes, done: list[str]) -> None:
+        """Make a change at all sites that take calls but those of `done`."""
+        known = next((code for head, code in _DONE.items() if path.rpartition("/")[2].startswith(head)), None)
+        metadata = passed_on(call)
+        for name in self.board.open_sites():
+            if name in done:
+                continue
+            try:
+                await self.links[name].unary(path, request, metadata, left_s(call))
+            except SyncpointError as error:
+                if error.code is not known:
+                    raise SyncpointError(
+                        error.code if error.code in MOVABLE else Code.FAILED_PRECONDITION,
+                        f"Done at {', '.join(done)}, but not at {name} ({error}). Repeat the call, or mask {name}:"
+                        f" `syncpoint gateway mask {name}`.",
+                    ) from error
+            done.append(name)
+
+    # -- acknowledgements ---------------------------------------------------------------------------------------------
+
+    async def _acknowledge(self, call: Call, request: bytes) -> bytes:
+        return await self.to_lenders(call, methods.SUBSCRIBER.Acknowledge, request, 2)
+
+    async def _modify(self, call: Call, request: bytes) -> bytes:
+        return await self.to_lenders(call, methods.SUBSCRIBER.ModifyAckDeadline, request, 4)
+
+    async def to_lenders(self, call: CallContext, path: str, request: bytes, field: int) -> bytes:
+        """Bring ack ids, in this field of a request, to the sites that lent the messages."""
+        try:
+            others, groups = split.by_tag(request, field, TAG_BYTES)
+        except Malformed:
+            raise not_a("request with ack ids") from None
+        if not groups:
+            return (await self.at_home(call, path, request))[0]  # the site reports what is missing
+        unknown = next((tag for tag in groups if tag not in self._by_tag), None)
+        if unknown is not None:
+            raise SyncpointError(
+                Code.INVALID_ARGUMENT,
+                "An ack id of the request was not given out by this gateway, or by a site that its file no longer has.",
+            )
+        if len(groups) == 1:
+            ((tag, ids),) = groups.items()
+            link = self._by_tag[tag]
+            try:
+                return await self._to_lender(call, link, path, others, ids, field)
+            except SyncpointError as error:
+                raise tagged_error(error, tag) from None
+        results = await asyncio.gather(
+            *(self._to_lender(call, self._by_tag[tag], path, others, ids, field) for tag, ids in groups.items()),
+            return_exceptions=True,
+        )
+        errors: dict[bytes, SyncpointError] = {}
+        for tag, result in zip(groups, results, strict=True):
+            if isinstance(result, SyncpointError):
+                errors[tag] = result
+            elif isinstance(result, BaseException):
+                raise result
+        if errors:
+            raise merged_error(errors)
+        return b""
+
+    async def _to_lender(
+        self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
+    ) -> bytes:
+        if not self.board.is_open(link.name) and not self.board.sites[link.name].answers:
+            raise self._not_reached(link, others + ids, field)
+        with self.bounds.sending(call, len(ids)):
+            try:
+                response = await link.unary(path, others + ids, passed_on(call), left_s(call))
+            except SyncpointError as error:
+                if error.code in MOVABLE:
+                    self.on_lost(link.name)
+                    if not self.board.is_open(link.name):
+                        raise self._not_reached(link, others + ids, field) from None
+                raise
+        subscription = topic_of(others).decode()
+        if subscription in link.outstanding and (field == 2 or split.varint_of(others, 3) <= 0):
+            link.lent(subscription, -(len(ids) // ACK_ID_FIELD_BYTES))
+        if field == 2 and self.on_acknowledged is not None:
+            self.on_acknowledged(link, subscription, split_ids(ids, field))
+        return response
+
+    def _not_reached(self, link: SiteLink, request: bytes, field: int) -> SyncpointError:
+        """Ack ids of a site that is gone: unknown, and nothing to wait for, so that a client goes on with others."""
+        return ack_failure([], unknown=split_ids(request, field))
+
+
+def split_ids(request: bytes, field: int) -> list[str]:
+    """The ack ids of a request."""
+    return [one.decode() for one in list_ids(request, field)]
