@@ -23,7 +23,7 @@ from syncpoint.wire.transport.network import split_address
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteSpec:
     """One site: a node, or any address of a cluster. Paths are of files; `credentials`: of the gateway's own calls."""
 
     name: str
@@ -75,7 +75,7 @@ class DualTopics:
 class GatewayFile:
     """The whole file."""
 
-    sites: tuple[Site, ...]
+    sites: tuple[SiteSpec, ...]
     listen: str = "127.0.0.1:8085"
     region: str = ""
     cert: Path | None = None
@@ -132,9 +132,9 @@ def parse(content: Any, base: Path) -> GatewayFile:
     return made
 
 
-def _site(name: str, keys: dict[str, Any], base: Path) -> Site:
+def _site(name: str, keys: dict[str, Any], base: Path) -> SiteSpec:
     tls = keys.get("tls")
-    return Site(
+    return SiteSpec(
         name,
         keys["endpoint"],
         keys.get("region", ""),

@@ -111,15 +111,15 @@ class SiteBoard:
     def _review(self, now: float) -> None:
         rules = self.rules
         for site in self._preference:
-            if not site.masked and site.missed >= rules.failures and self._another_answers(site):
-                self._mask(site, BY_HEALTH, now)
-        for site in self._preference:
             if site.masked != BY_HEALTH or not site.answers:
                 continue
             alone = not any(one.answers for one in self._preference if not one.masked)
             well = site.answered >= rules.successes and not site.held and self.changes_left(now) > 0
             if alone or well:
                 self._unmask(site, now)
+        for site in self._preference:
+            if not site.masked and site.missed >= rules.failures and self._another_answers(site):
+                self._mask(site, BY_HEALTH, now)
 
     def _another_answers(self, site: SiteState) -> bool:
         return any(one.answers and not one.masked for one in self._preference if one is not site)
@@ -130,14 +130,15 @@ class SiteBoard:
         """Take a site out by command. Raises for the last one, and `FailedPrecondition` beyond the budget."""
         site = self._site(name)
         if not site.masked:
-            if not self._others_open(site):
+            if not self._another_answers(site):
                 raise FailedPrecondition(
-                    f"{name} is the last site that takes calls. Unmask another one first: `syncpoint gateway status`"
-                    " shows them."
+                    f"{name} is the last site that takes calls and answers. Unmask another one first: `syncpoint"
+                    " gateway status` shows them."
                 )
             self._afford(now, force)
             self._mask(site, BY_COMMAND, now)
         site.masked = BY_COMMAND
+        self._review(now)
 
     def unmask(self, name: str, now: float, *, force: bool = False) -> None:
         """Take a site back by command. Raises `FailedPrecondition` for one that does not answer or lacks something."""
@@ -153,15 +154,13 @@ class SiteBoard:
             raise FailedPrecondition(f"{name} is not ready: {site.held}. Wait for it; --force unmasks it as it is.")
         self._afford(now, force)
         self._unmask(site, now)
+        self._review(now)
 
     def _site(self, name: str) -> SiteState:
         found = self.sites.get(name)
         if found is None:
             raise NotFound(name, f"There is no site {name!r}; choose from {', '.join(sorted(self.sites))}.")
         return found
-
-    def _others_open(self, site: SiteState) -> bool:
-        return any(not one.masked for one in self._preference if one is not site)
 
     def _afford(self, now: float, force: bool) -> None:
         if not force and not self.changes_left(now):

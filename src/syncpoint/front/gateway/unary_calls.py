@@ -141,12 +141,12 @@ class UnaryCalls:
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
     async def _acknowledge(self, call: Call, request: bytes) -> bytes:
-        return await self.to_lenders(call, methods.SUBSCRIBER.Acknowledge, request, 2)
+        return await self.to_holders(call, methods.SUBSCRIBER.Acknowledge, request, 2)
 
     async def _modify(self, call: Call, request: bytes) -> bytes:
-        return await self.to_lenders(call, methods.SUBSCRIBER.ModifyAckDeadline, request, 4)
+        return await self.to_holders(call, methods.SUBSCRIBER.ModifyAckDeadline, request, 4)
 
-    async def to_lenders(self, call: CallContext, path: str, request: bytes, field: int) -> bytes:
+    async def to_holders(self, call: CallContext, path: str, request: bytes, field: int) -> bytes:
         """Bring ack ids, in this field of a request, to the sites that lent the messages."""
         try:
             others, groups = split.by_tag(request, field, TAG_BYTES)
@@ -164,11 +164,11 @@ class UnaryCalls:
             ((tag, ids),) = groups.items()
             link = self._by_tag[tag]
             try:
-                return await self._to_lender(call, link, path, others, ids, field)
+                return await self._to_holder(call, link, path, others, ids, field)
             except SyncpointError as error:
                 raise tagged_error(error, tag) from None
         results = await asyncio.gather(
-            *(self._to_lender(call, self._by_tag[tag], path, others, ids, field) for tag, ids in groups.items()),
+            *(self._to_holder(call, self._by_tag[tag], path, others, ids, field) for tag, ids in groups.items()),
             return_exceptions=True,
         )
         errors: dict[bytes, SyncpointError] = {}
@@ -181,7 +181,7 @@ class UnaryCalls:
             raise merged_error(errors)
         return b""
 
-    async def _to_lender(
+    async def _to_holder(
         self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
     ) -> bytes:
         if not self.board.is_open(link.name) and not self.board.sites[link.name].answers:

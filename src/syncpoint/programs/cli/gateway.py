@@ -81,7 +81,7 @@ def validate(settings: Settings, path: Path) -> None:
 @_config
 @with_settings
 def run(settings: Settings, path: Path) -> None:
-    """Run a gateway until Ctrl-C. Any number may run, behind any load balancer.
+    """Run a gateway until Ctrl-C. Any number may run, with any load balancer in front.
 
     \b
     Example:

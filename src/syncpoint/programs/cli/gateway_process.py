@@ -23,8 +23,8 @@ from starlette.routing import BaseRoute, Route
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.front.client.client import client_tls
 from syncpoint.front.client.credentials import Credentials
-from syncpoint.front.gateway.gateway import Gateway, SiteAccess
-from syncpoint.front.gateway.gateway_file import GatewayFile, Site
+from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
+from syncpoint.front.gateway.gateway_file import GatewayFile, SiteSpec
 from syncpoint.front.gateway.site_link import channels_to
 from syncpoint.watch.metrics.exposition import CONTENT_TYPE, written
 from syncpoint.watch.metrics.family import Samples
@@ -116,7 +116,7 @@ def operator_pages(gateway: Gateway, token: str) -> list[BaseRoute]:
     ]
 
 
-def access_to(site: Site) -> SiteAccess:
+def access_to(site: SiteSpec) -> SiteAccess:
     """How a site is reached. Raises `OSError` and `InvalidArgument` for files that cannot be used."""
     tls: ssl.SSLContext | None = None
     if site.tls:

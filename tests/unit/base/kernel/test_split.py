@@ -102,3 +102,43 @@ def test_torn_requests_are_refused() -> None:
         split.by_lender(b"\x0a\x05x", 2)
     with pytest.raises(Malformed):
         split.varint_of(b"\x0a\x05x", 2)
+
+
+@given(st.lists(st.tuples(st.text("abc", max_size=200), st.binary(max_size=300)), max_size=6))
+def test_tag_ack_ids(lent: list[tuple[str, bytes]]) -> None:
+    received = [
+        pubsub.ReceivedMessage(ack_id=text, message=pubsub.PubsubMessage(data=data), delivery_attempt=3)
+        for text, data in lent
+    ]
+    response = pubsub.StreamingPullResponse(
+        received_messages=received, subscription_properties={"message_ordering_enabled": True}
+    )
+    tagged, count = split.tag_ack_ids(response.SerializeToString(), b"xyz.")
+    for one in response.received_messages:
+        if one.ack_id:  # an empty one is not on the wire
+            one.ack_id = "xyz." + one.ack_id
+    assert pubsub.StreamingPullResponse.FromString(tagged) == response
+    assert count == sum(bool(text) for text, _ in lent)
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=150), max_size=10), st.integers(1, 4))
+def test_by_tag(ids: list[str], size: int) -> None:
+    asked = pubsub.ModifyAckDeadlineRequest(subscription="s", ack_ids=ids, ack_deadline_seconds=17)
+    others, groups = split.by_tag(asked.SerializeToString(), 4, size)
+    assert pubsub.ModifyAckDeadlineRequest.FromString(others) == pubsub.ModifyAckDeadlineRequest(
+        subscription="s", ack_deadline_seconds=17
+    )
+    found = {
+        tag.decode(): list(pubsub.ModifyAckDeadlineRequest.FromString(group).ack_ids) for tag, group in groups.items()
+    }
+    expected: dict[str, list[str]] = {}
+    for text in ids:
+        tag, rest = (text[:size], text[size:]) if len(text) > size else ("", text)
+        expected.setdefault(tag, []).append(rest)
+    assert found == expected
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x05abc", b"\x0a\x03\x0a\x05a"])
+def test_tags_of_what_is_no_response(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        split.tag_ack_ids(data, b"xyz.")

@@ -36,13 +36,13 @@ _ACKS, _DEADLINES = 2, 4
 log = logging.getLogger(__name__)
 
 
-class PullStreams:
+class GatewayStreams:
     """All of a gateway. `drain_s`: how long one that moves by command waits for what was lent."""
 
     def __init__(self, calls: UnaryCalls, drain_s: float) -> None:
         self.calls, self.drain_s = calls, drain_s
         self.tasks = Tasks()
-        self.open: dict[PullStream, None] = {}
+        self.open: dict[GatewayStream, None] = {}
         self.moved = self.responses = 0
 
     def methods(self) -> Methods:
@@ -58,9 +58,9 @@ class PullStreams:
             return
         self.open[self.made(stream, who)] = None
 
-    def made(self, stream: StreamingCall, who: str) -> PullStream:
+    def made(self, stream: StreamingCall, who: str) -> GatewayStream:
         """The relay of a stream."""
-        return PullStream(stream, self, who)
+        return GatewayStream(stream, self, who)
 
     async def close(self) -> None:
         """Leave nothing running."""
@@ -69,10 +69,10 @@ class PullStreams:
         await self.tasks.stop()
 
 
-class PullStream:
+class GatewayStream:
     """One client's stream. `subscription`: "" until its first request came."""
 
-    def __init__(self, stream: StreamingCall, streams: PullStreams, who: str) -> None:
+    def __init__(self, stream: StreamingCall, streams: GatewayStreams, who: str) -> None:
         self.stream, self.streams, self.who = stream, streams, who
         self.subscription = ""
         self.link: SiteLink | None = None
@@ -205,7 +205,7 @@ class PullStream:
     async def _bring(self, path: str, request: bytes, field: int, ids: list[str]) -> dict[str, list[str]]:
         """Where ack ids went to, as a confirmation has it."""
         try:
-            await self.streams.calls.to_lenders(self.stream, path, request, field)
+            await self.streams.calls.to_holders(self.stream, path, request, field)
         except SyncpointError as error:
             outcomes = ack_outcomes(error)
             if not outcomes:

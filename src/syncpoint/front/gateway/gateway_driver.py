@@ -20,7 +20,7 @@ from syncpoint.front.api.reflection import SERVICES, reflection_methods
 from syncpoint.front.gateway.ack_tags import tags_of
 from syncpoint.front.gateway.caller_bounds import CallerBounds
 from syncpoint.front.gateway.gateway_file import GatewayFile
-from syncpoint.front.gateway.pull_stream import PullStreams
+from syncpoint.front.gateway.gateway_stream import GatewayStreams
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls
@@ -60,7 +60,7 @@ class Gateway:
         self._wake = {name: asyncio.Event() for name in self.links}
         self.bounds = CallerBounds(file.limits.streams_per_caller, file.limits.bytes_per_caller)
         self.calls = UnaryCalls(self.board, self.links, self.bounds, self.lost)
-        self.streams = PullStreams(self.calls, file.drain_s)
+        self.streams = GatewayStreams(self.calls, file.drain_s)
         self.health = HealthService(("", methods.PUBLISHER.name, methods.SUBSCRIBER.name))
         self.tasks = Tasks()
         self.board.on_change = self._changed
@@ -126,7 +126,7 @@ class Gateway:
             if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
                 self.board.missed(name, error.message, loop.time())
             else:
-                self.board.answered(name, loop.time())  # whoever has a word for it is there
+                self.board.answered(name, loop.time())  # an answer of any kind is one
         else:
             if health.HealthCheckResponse.FromString(answer).status == health.HealthCheckResponse.SERVING:
                 self.board.answered(name, loop.time())

@@ -1,0 +1,201 @@
+"""A gateway in front of two sites, and Google's Python client, which knows the gateway's address alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from syncpoint.front.gateway.ack_tags import TAG_BYTES
+from syncpoint.testing.rigs.official import eventually
+from syncpoint.testing.server_process import ServerProcess
+from tests.integration.conftest import Space
+
+pytestmark = pytest.mark.shows("gateway")
+
+LINE = [sys.executable, "-m", "syncpoint.programs.cli", "gateway"]
+
+
+class GatewayProcess:
+    """`syncpoint gateway run` over some servers; the first one is the home."""
+
+    def __init__(self, folder: Path, servers: dict[str, str], more: dict[str, Any] | None = None) -> None:
+        sites = {name: {"endpoint": at, "weight": 100 - n} for n, (name, at) in enumerate(servers.items())}
+        file = {
+            "version": 1,
+            "listen": "127.0.0.1:0",
+            "admin": {"listen": "127.0.0.1:0"},
+            "sites": sites,
+            "health": {"interval": "100ms", "timeout": "300ms", "successes": 3},
+            "drain": "5s",
+            **(more or {}),
+        }
+        self.path = folder / "gateway.yaml"
+        self.path.write_text(json.dumps(file))
+        self.process = subprocess.Popen(
+            [*LINE, "run", "--config", str(self.path)], stderr=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self.process.stderr is not None
+        self.log: list[str] = []
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"clients: (\S+)  admin: http://(\S+)", line)
+            if found:
+                self.endpoint, self.admin = found[1], found[2]
+                break
+        else:
+            raise AssertionError("".join(self.log))
+        threading.Thread(target=lambda: self.log.extend(self.process.stderr or ()), daemon=True).start()
+
+    def say(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of an operator."""
+        line = [*LINE, *words, "--admin", self.admin, "--format", "json"]
+        return subprocess.run(line, capture_output=True, text=True, timeout=30, check=False)
+
+    def states(self) -> dict[str, str]:
+        """What each site is."""
+        return {one["site"]: one["state"] for one in json.loads(self.say("status").stdout)["sites"]}
+
+    def end(self) -> None:
+        """SIGTERM, and wait."""
+        self.process.terminate()
+        assert self.process.wait(20) == 0, "".join(self.log)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+def receiving(space: Space, subscription: str) -> Counter[bytes]:
+    """What a subscriber of Google's client has acknowledged so far, by data."""
+    got: Counter[bytes] = Counter()
+
+    def handle(message: Any) -> None:
+        got[message.data] += 1
+        message.ack()
+
+    space.listen(subscription, handle)
+    return got
+
+
+@pytest.fixture
+def sites(boot: Callable[..., ServerProcess], tmp_path: Path) -> Iterator[tuple[list[ServerProcess], GatewayProcess]]:
+    servers = [boot(), boot()]
+    gateway = GatewayProcess(tmp_path, {"eu": servers[0].endpoint, "us": servers[1].endpoint})
+    yield servers, gateway
+    gateway.end()
+
+
+def published(space: Space, topic: str, numbers: range) -> float:
+    """The longest that one publish took, of some after each other; each is confirmed."""
+    longest, publisher = 0.0, space.publisher()
+    for number in numbers:
+        began = time.monotonic()
+        publisher.publish(topic, b"%d" % number).result(60)
+        longest = max(longest, time.monotonic() - began)
+    return longest
+
+
+@pytest.mark.timeout(120)
+def test_clients_go_on_when_a_site_is_killed_and_when_it_hangs(
+    sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    servers, gateway = sites
+    space = enter(gateway.endpoint)
+    topic, subscription = space.pair()
+    got = receiving(space, subscription)
+    published(space, topic, range(50))
+    eventually(lambda: len(got) == 50, 20)
+
+    os.kill(servers[0].pid, signal.SIGSTOP)
+    try:
+        assert published(space, topic, range(50, 100)) < 8
+        assert gateway.states() == {"eu": "masked by health", "us": "home"}
+        eventually(lambda: len(got) == 100, 20)
+    finally:
+        os.kill(servers[0].pid, signal.SIGCONT)
+    eventually(lambda: gateway.states()["eu"] == "home", 20)
+
+    published(space, topic, range(100, 150))
+    eventually(lambda: len(got) == 150, 20)
+    servers[0].kill9()
+    assert published(space, topic, range(150, 200)) < 8
+    eventually(lambda: len(got) == 200, 20)
+    # What was confirmed was received; what the site that hung was given may come twice, once it is back.
+    assert all(got[b"%d" % number] for number in range(200))
+
+
+@pytest.mark.timeout(120)
+def test_acknowledgements_go_to_the_site_that_lent_and_a_masked_site_is_drained(
+    sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    servers, gateway = sites
+    space = enter(gateway.endpoint)
+    topic, subscription = space.pair(ack_deadline_seconds=10)
+    published(space, topic, range(10))
+    lent = space.pull(subscription, 10)
+    done = gateway.say("mask", "eu")
+    assert done.returncode == 0, done.stderr
+    assert gateway.states() == {"eu": "masked by command", "us": "home"}
+    # New messages go to the other site at once; those lent before are acknowledged where they are.
+    published(space, topic, range(10, 20))
+    newer = space.pull(subscription, 10)
+    assert {int(one.message.data) for one in newer} == set(range(10, 20))
+    space.ack(subscription, *lent, *newer)
+    there = enter(servers[0].endpoint)
+    ids = [one.ack_id[TAG_BYTES:] for one in lent]
+    there.api.modify_ack_deadline({"subscription": subscription, "ack_ids": ids, "ack_deadline_seconds": 0})
+    assert there.peek(subscription) == []  # given back, they would be here, were they not acknowledged
+
+    refused = gateway.say("mask", "us")
+    assert refused.returncode == 1
+    assert "last site" in refused.stderr
+    assert gateway.say("unmask", "eu").returncode == 0
+    assert gateway.states()["eu"] == "home"
+
+
+@pytest.mark.timeout(120)
+def test_changes_are_made_at_all_sites_and_errors_are_those_of_a_site(
+    sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    servers, gateway = sites
+    space = enter(gateway.endpoint)
+    topic, subscription = space.pair()
+    for server in servers:
+        there = enter(server.endpoint)
+        assert there.api.get_topic({"topic": topic}).name == topic
+        assert there.api.get_subscription({"subscription": subscription}).topic == topic
+    space.api.delete_subscription({"subscription": subscription})
+    for server in servers:
+        with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+            enter(server.endpoint).api.get_subscription({"subscription": subscription})
+    with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+        space.publish(topic + "x", b"x")
+
+
+@pytest.mark.timeout(120)
+def test_exactly_once_outcomes_name_the_ids_that_the_client_has(
+    sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    _, gateway = sites
+    space = enter(gateway.endpoint)
+    topic, subscription = space.pair(enable_exactly_once_delivery=True)
+    outcomes: list[Any] = []
+
+    def handle(message: Any) -> None:
+        outcomes.append(message.ack_with_response().result(timeout=20))
+
+    space.listen(subscription, handle)
+    published(space, topic, range(20))
+    eventually(lambda: len(outcomes) == 20, 30)
+    assert {one.name for one in outcomes} == {"SUCCESS"}

@@ -1,0 +1,200 @@
+"""The gateway over sites without sockets: where calls go, and what their callers read when a site is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.runtime.random import SystemRandom
+from syncpoint.front.api.health import HealthService
+from syncpoint.front.gateway.ack_tags import tag_of
+from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
+from syncpoint.front.gateway.gateway_file import CallerLimits, GatewayFile, HealthSettings, SiteSpec
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.status import ack_outcomes
+from syncpoint.wire.transport.calls import Call, Methods, Unary
+from syncpoint.wire.transport.memory import Faults, MemoryChannel
+
+PUBLISH, PULL = methods.PUBLISHER.Publish, methods.SUBSCRIBER.Pull
+ACK = methods.SUBSCRIBER.Acknowledge
+
+
+class FakeSite:
+    """A site that answers by its name. `hangs`: it answers nothing; `faults`: of the way there."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.hangs = name, False
+        self.health = HealthService()
+        self.asked: list[tuple[str, bytes]] = []
+        self.shown: list[dict[bytes, bytes]] = []
+        self.faults = Faults(SystemRandom())
+
+    def methods(self) -> Methods:
+        table: dict[bytes, Any] = {
+            path.encode(): Unary(self._serve) for path in (*methods.PUBLISHER, *methods.SUBSCRIBER)
+        }
+        check = methods.HEALTH.Check.encode()
+        healthy = self.health.methods()[check]
+        assert isinstance(healthy, Unary)
+
+        def alive(call: Call, request: bytes) -> None:
+            if not self.hangs:
+                healthy.handler(call, request)
+
+        return {**table, check: Unary(alive)}
+
+    def _serve(self, call: Call, request: bytes) -> None:
+        path = call.path.decode()
+        self.asked.append((path, request))
+        self.shown.append(call.metadata)
+        if self.hangs:
+            return
+        if path == PUBLISH:
+            call.reply(pubsub.PublishResponse(message_ids=[self.name]).SerializeToString())
+        elif path == PULL:
+            lent = [pubsub.ReceivedMessage(ack_id=f"of-{self.name}")]
+            call.reply(pubsub.PullResponse(received_messages=lent).SerializeToString())
+        else:
+            call.reply(b"")
+
+    def access(self) -> SiteAccess:
+        return SiteAccess(lambda: MemoryChannel(self.methods(), self.faults))
+
+
+FILE = GatewayFile(
+    sites=(SiteSpec("eu", "eu:1", weight=200), SiteSpec("us", "us:1")),
+    health=HealthSettings(interval_s=0.02, timeout_s=0.05, failures=2, successes=3),
+    limits=CallerLimits(streams_per_caller=1, bytes_per_caller=100),
+    drain_s=0.2,
+)
+
+
+class Harness:
+    """Two sites, a gateway, and a client of it."""
+
+    def __init__(self) -> None:
+        self.eu, self.us = FakeSite("eu"), FakeSite("us")
+        self.gateway = Gateway(FILE, {"eu": self.eu.access(), "us": self.us.access()})
+        self.client = MemoryChannel(self.gateway.methods())
+
+    async def publish(self, size: int = 1) -> str:
+        request = pubsub.PublishRequest(topic="t", messages=[pubsub.PubsubMessage(data=b"x" * size)])
+        answer = await self.client.unary(
+            PUBLISH, request.SerializeToString(), metadata=((b"authorization", b"Bearer of-the-caller"),)
+        )
+        return str(pubsub.PublishResponse.FromString(answer).message_ids[0])
+
+
+def in_harness(work: Any) -> None:
+    async def run() -> None:
+        harness = Harness()
+        await harness.gateway.start()
+        try:
+            await asyncio.wait_for(work(harness), 10)
+        finally:
+            await harness.gateway.stop()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("ERROR")
+
+
+def test_a_publish_goes_to_the_home_alone_with_the_callers_authorization() -> None:
+    async def work(harness: Harness) -> None:
+        assert await harness.publish() == "eu"
+        assert harness.eu.shown[0][b"authorization"] == b"Bearer of-the-caller"
+        assert harness.us.asked == []
+
+    in_harness(work)
+
+
+def test_what_a_hung_site_may_have_begun_is_unknown_and_goes_nowhere_else() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.hangs = True
+        with pytest.raises(SyncpointError, match="outcome is unknown") as caught:
+            await harness.publish()
+        assert caught.value.code is Code.UNAVAILABLE
+        assert harness.us.asked == []
+        assert await harness.publish() == "us"  # the client tries again
+        assert harness.gateway.status()["home"] == "us"
+
+    in_harness(work)
+
+
+def test_a_site_comes_back_by_itself() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.hangs = True
+        while harness.gateway.board.home == "eu":
+            await asyncio.sleep(0.01)
+        harness.eu.hangs = False
+        while harness.gateway.board.home == "us":
+            await asyncio.sleep(0.01)
+        assert harness.gateway.board.sites["eu"].answered >= FILE.health.successes
+        assert await harness.publish() == "eu"
+
+    in_harness(work)
+
+
+def test_ack_ids_go_to_their_site_and_of_one_that_is_gone_they_are_unknown() -> None:
+    async def work(harness: Harness) -> None:
+        pulled = await harness.client.unary(PULL, pubsub.PullRequest(subscription="s").SerializeToString())
+        (one,) = pubsub.PullResponse.FromString(pulled).received_messages
+        assert one.ack_id == tag_of("eu").decode() + "of-eu"
+        harness.gateway.mask("eu")
+        request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=[one.ack_id])
+        await harness.client.unary(ACK, request.SerializeToString())
+        assert harness.us.asked == []
+        path, sent = harness.eu.asked[-1]
+        assert path == ACK
+        assert pubsub.AcknowledgeRequest.FromString(sent) == pubsub.AcknowledgeRequest(
+            subscription="s", ack_ids=["of-eu"]
+        )
+        harness.eu.hangs = True
+        while harness.gateway.board.sites["eu"].answers:
+            await asyncio.sleep(0.01)
+        with pytest.raises(SyncpointError) as caught:
+            await harness.client.unary(ACK, request.SerializeToString())
+        assert ack_outcomes(caught.value) == {one.ack_id: "TRANSIENT_FAILURE_INVALID_ACK_ID"}
+        stranger = pubsub.AcknowledgeRequest(subscription="s", ack_ids=["????of-nobody"])
+        with pytest.raises(SyncpointError, match="not given out by this gateway"):
+            await harness.client.unary(ACK, stranger.SerializeToString())
+
+    in_harness(work)
+
+
+def test_changes_are_made_everywhere_and_say_where_they_are_not() -> None:
+    async def work(harness: Harness) -> None:
+        topic = pubsub.Topic(name="projects/p/topics/t").SerializeToString()
+        await harness.client.unary(methods.PUBLISHER.CreateTopic, topic)
+        assert [path for path, _ in harness.us.asked] == [methods.PUBLISHER.CreateTopic]
+        await harness.client.unary(methods.PUBLISHER.GetTopic, b"")
+        assert len(harness.us.asked) == 1
+        harness.us.faults.cut = True
+        with pytest.raises(SyncpointError, match=r"Done at eu, but not at us.*mask us"):
+            await harness.client.unary(methods.PUBLISHER.DeleteTopic, b"")
+
+    in_harness(work)
+
+
+def test_a_caller_has_its_share_and_no_more() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.hangs = True
+        first = asyncio.ensure_future(harness.publish(90))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        with pytest.raises(SyncpointError, match="bytes_per_caller") as caught:
+            await harness.publish(90)
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        with pytest.raises(SyncpointError, match="outcome is unknown"):
+            await first
+        assert await harness.publish(90) == "us"
+        assert harness.gateway.status()["refused"] == 1
+
+    in_harness(work)
