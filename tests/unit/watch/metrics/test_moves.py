@@ -82,7 +82,8 @@ FIXED = {  # as long as a process lives
 
 NAMES = {one.name for one in FAMILIES} - {
     one.name
-    for one in (*federation_families.FAMILIES, *gateway_families.FAMILIES, *prober_families.FAMILIES)  # programs with rooms of their own
+    # Programs with rooms of their own:
+    for one in (*federation_families.FAMILIES, *gateway_families.FAMILIES, *prober_families.FAMILIES)
 }
 OF_CLUSTERS = ("chain", "disk_server", "gather", "headroom", "member", "mitigation", "proxy", "router")
 """How families of roles in clusters begin; `test_cluster_metrics.py` has those that move on any day."""
