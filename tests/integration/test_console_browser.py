@@ -109,6 +109,18 @@ def test_ten_thousand_topics_are_found_and_sorted_and_few_are_drawn(browser: Any
     page.close()
 
 
+def test_charts_begin_with_the_hour_that_history_kept(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 800})
+    page = looked.go("/p/shop/topics/orders", "orders")
+    page.locator(".card", has=page.get_by_role("heading", name="Published per second")).get_by_text(
+        "last hour"
+    ).wait_for()
+    page = looked.go("/p/shop/subscriptions/billing", "billing")
+    page.locator(".card", has=page.get_by_role("heading", name="Backlog")).get_by_text("last hour").wait_for()
+    assert looked.complaints == []
+    page.close()
+
+
 def test_what_others_wrote_is_text(browser: Any, base: str) -> None:
     looked = Looked(browser, base, viewport={"width": 1280, "height": 900})
     page = looked.go("/p/shop/topics/orders?tab=messages&offset=60", "orders")

@@ -239,6 +239,83 @@ def test_settings_are_changed_and_what_is_wrong_is_said_at_its_field(browser: An
     page.close()
 
 
+def test_resources_are_created_with_the_settings_that_the_command_line_has(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, **WIDE)
+    page = looked.go("/p/shop/schemas", "Schemas")
+    page.get_by_role("button", name="Create schema").click()
+    page.keyboard.type("order")  # the focus is where one types
+    page.get_by_label("Definition").fill(
+        '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
+    )
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("button", name="order", exact=True).wait_for()
+    page = looked.go("/p/shop/topics", "Topics")
+    page.get_by_role("button", name="Create topic").click()
+    dialog = page.get_by_role("dialog")
+    page.keyboard.type("bills")
+    dialog.get_by_label("Message retention duration").fill("2h")
+    dialog.get_by_label("Labels").fill("team=core")
+    dialog.get_by_label("Schema", exact=True).fill("order")
+    dialog.get_by_label("Message encoding").select_option("JSON")
+    dialog.get_by_label("Duplicate detection").fill("10m")
+    looked.is_clean("create a topic")
+    dialog.get_by_role("button", name="Copy as…").click()
+    command = page.get_by_label("Command").inner_text()
+    page.get_by_role("button", name="Close").last.click()
+    dialog.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("heading", level=1, name="bills").wait_for()
+    page.get_by_role("button", name="Create subscription").click()
+    page.keyboard.type("careful")
+    dialog.get_by_label("Message filter").fill('attributes.region = "eu"')
+    dialog.get_by_label("Enable message ordering").select_option("yes")
+    dialog.get_by_label("Min retry delay").fill("5s")
+    dialog.get_by_label("Dead-letter topic").fill("failed")
+    dialog.get_by_text("More settings").click()
+    dialog.get_by_label("Expiration period").fill("never")
+    dialog.get_by_label("Time to live").fill("1h")
+    dialog.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("heading", level=1, name="careful").wait_for()
+
+    topic = asked(base, "GET", "/v1/projects/shop/topics/bills")
+    assert topic["schemaSettings"] == {"schema": "projects/shop/schemas/order", "encoding": "JSON"}
+    assert (topic["messageRetentionDuration"], topic["labels"]) == ("7200s", {"team": "core"})
+    made = asked(base, "GET", "/v1/projects/shop/subscriptions/careful")
+    assert (made["filter"], made["enableMessageOrdering"], made["expirationPolicy"]) == (
+        'attributes.region = "eu"',
+        True,
+        {},
+    )
+    assert made["retryPolicy"]["minimumBackoff"] == "5s"
+    assert made["deadLetterPolicy"] == {"deadLetterTopic": FAILED, "maxDeliveryAttempts": 5}
+    assert asked(base, "GET", "/admin/v1/projects/shop/subscriptions/careful:options")["ttl"] == "3600s"
+    words = command.replace(" bills ", " copied ").replace("10m", "600s").split()[1:]
+    done = apart(lambda: CliRunner().invoke(cli, [*words, "--endpoint", base.split("/")[2]]))
+    assert done.exit_code == 0, done.output
+    copied = asked(base, "GET", "/v1/projects/shop/topics/copied")
+    assert {**copied, "name": topic["name"]} == topic
+
+    page = looked.go("/p/shop/subscriptions/careful?tab=settings", "careful")
+    form = page.get_by_role("region", name="Subscription settings")
+    assert form.get_by_label("Min retry delay").input_value() == "5s"
+    form.get_by_text('attributes.region = "eu"').wait_for()  # fixed
+    form.get_by_label("Min retry delay").fill("")
+    form.get_by_label("Max retry delay").fill("")
+    form.get_by_label("Push endpoint").fill("http://example.com/x")
+    form.get_by_role("button", name="Save 3 changes").click()
+    form.locator(".field.wrong", has_text="Push endpoint").get_by_role("alert").wait_for()
+    form.get_by_label("Push endpoint").fill("")
+    form.get_by_role("button", name="Save 2 changes").click()
+    form.get_by_text("Saved.").wait_for()
+    assert "retryPolicy" not in asked(base, "GET", "/v1/projects/shop/subscriptions/careful")
+    page = looked.go("/p/shop/snapshots", "Snapshots")
+    page.get_by_role("button", name="Create snapshot").click()
+    page.keyboard.type("before")
+    dialog.get_by_label("Subscription").fill("careful")
+    dialog.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("cell", name="before").wait_for()
+    page.close()
+
+
 def test_a_redrive_first_counts_and_then_publishes(browser: Any, base: str) -> None:
     looked = Looked(browser, base, **WIDE)
     page = looked.go("/p/shop/subscriptions/letters?tab=letters", "letters")

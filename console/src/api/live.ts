@@ -5,6 +5,8 @@ import { useEffect, useMemo, useSyncExternalStore } from "react";
 import { ApiError, authorization, onToken } from "./client";
 
 const KEPT = 300;
+/** Counters are a second old at most: over a shorter time a rate would be a guess. */
+const SPAN_S = 1.5;
 const REOPEN_MS = 120;
 const RETRY_MS = 2000;
 /** A connection is given up that is silent for longer than the server ever is. */
@@ -176,7 +178,7 @@ export function ratesOf<T>(samples: Sample<T>[], counter: (value: T) => number |
     const now = samples[i] as Sample<T>;
     const then = samples[Math.max(0, i - over)] as Sample<T>;
     const [a, b] = [counter(then.value), counter(now.value)];
-    if (a === undefined || b === undefined || now.at <= then.at) continue;
+    if (a === undefined || b === undefined || now.at - then.at < SPAN_S) continue;
     points.push([now.at, Math.max(0, (b - a) / (now.at - then.at))]); // a counter that fell began anew
   }
   return points;

@@ -9,8 +9,8 @@ import { type Alert, firingQuery } from "../api/monitor";
 import type { Counters, Disks, Member, Server } from "../api/types";
 import { bytes, compact, count, duration, idOf, num, plural, projectOf, rate } from "../lib/format";
 import { Budgets } from "../ui/Budgets";
-import { Chart } from "../ui/Chart";
-import { ClusterChart, ClusterTiles, useClusterRates } from "../ui/ClusterRates";
+import { ClusterChart, ClusterTiles, RATES, useClusterRates } from "../ui/ClusterRates";
+import { FilledChart } from "../ui/FilledChart";
 import { Card, Empty, Page, Problem, Tile } from "../ui/parts";
 import { serves } from "../api/client";
 
@@ -24,14 +24,11 @@ export function OverviewPage() {
   const acked = useRates(counters, (one) => one.acked_messages);
   const cpu = useRates(counters, (one) => one.cpu_seconds);
   const inCluster = members.value?.members;
-  const lines = useMemo(
-    () => [
-      { label: "published", tone: "--line-1", points: published },
-      { label: "delivered", tone: "--line-2", points: delivered },
-      { label: "acknowledged", tone: "--line-3", points: acked },
-    ],
-    [published, delivered, acked],
-  );
+  const lines = [
+    { label: "published", tone: "--line-1", family: RATES[0][1], points: published },
+    { label: "delivered", tone: "--line-2", family: RATES[1][1], points: delivered },
+    { label: "acknowledged", tone: "--line-3", family: RATES[2][1], points: acked },
+  ];
   const rates = useClusterRates(inCluster !== undefined);
   const alerts = useQuery({ ...firingQuery, enabled: serves("Admin.ListAlerts") });
   const now = server.value;
@@ -60,9 +57,7 @@ export function OverviewPage() {
       </div>
       <Budgets />
       {inCluster === undefined ? (
-        <Card title="Messages per second" note="since this page was opened">
-          <Chart lines={lines} label="Messages per second over the last minutes" height={190} />
-        </Card>
+        <FilledChart title="Messages per second" label="Messages per second over the last hour" lines={lines} height={190} />
       ) : (
         <ClusterChart rates={rates} />
       )}

@@ -11,10 +11,10 @@ import type { Obstacle, Subscription, SubscriptionState } from "../api/types";
 import { shell } from "../lib/copies";
 import { bytes, compact, count, duration, idOf, num, projectOf, rate, seconds } from "../lib/format";
 import { type MessageSearch, subscriptionRoute } from "../router";
-import { Chart } from "../ui/Chart";
 import { SubscriptionClients } from "../ui/Connected";
 import { CopyAs } from "../ui/CopyAs";
 import { DeadLetters } from "../ui/DeadLetters";
+import { FilledChart, labelsOf } from "../ui/FilledChart";
 import { MessageBrowser } from "../ui/MessageBrowser";
 import { Badge, Card, CopyButton, Facts, Problem, Tile } from "../ui/parts";
 import { Pull } from "../ui/Pull";
@@ -67,11 +67,10 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
   const watched = useWatch<SubscriptionState>(`subscription:${name}`);
   const rates = useRates(watched, acked);
   const state = watched.value;
-  const lines = useMemo(() => [{ label: "acknowledged", tone: "--line-3", points: rates }], [rates]);
-  const backlog = useMemo(
-    () => [{ label: "unacknowledged", tone: "--line-1", points: watched.samples.map((one): [number, number] => [one.at, num(one.value.backlogMessages)]) }],
-    [watched.samples],
-  );
+  const labels = labelsOf(name);
+  const lines = [{ label: "acknowledged", tone: "--line-3", family: "syncpoint_subscription_acknowledged_total", labels, points: rates }];
+  const waiting = useMemo(() => watched.samples.map((one): [number, number] => [one.at, num(one.value.backlogMessages)]), [watched.samples]);
+  const backlog = [{ label: "unacknowledged", tone: "--line-1", family: "syncpoint_subscription_backlog_messages", labels, points: waiting }];
   const age = seconds(state?.oldestUnackedAge);
   return (
     <>
@@ -86,12 +85,8 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
       <Why name={name} state={state} />
       <SubscriptionClients name={name} />
       <div className="columns">
-        <Card title="Backlog" note="since this page was opened">
-          <Chart lines={backlog} label="Unacknowledged messages" unit="" />
-        </Card>
-        <Card title="Acknowledged per second" note="since this page was opened">
-          <Chart lines={lines} label="Messages acknowledged per second" />
-        </Card>
+        <FilledChart title="Backlog" label="Unacknowledged messages" lines={backlog} unit="" />
+        <FilledChart title="Acknowledged per second" label="Messages acknowledged per second" lines={lines} />
       </div>
       <div className="columns">
         <Card title="Configuration" actions={<CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />}>

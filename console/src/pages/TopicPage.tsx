@@ -1,21 +1,23 @@
 // One topic: what comes in, who gets it, what is stored.
 
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 
 import { call } from "../api/client";
 import { last, useRates, useWatch } from "../api/live";
 import { callQuery, usePermissions } from "../api/queries";
-import type { Subscription, Topic, TopicState } from "../api/types";
+import { SUBSCRIPTION } from "../api/settings";
+import type { Topic, TopicState } from "../api/types";
 import { shell } from "../lib/copies";
 import { compact, count, duration, idOf, num, plural, projectOf, rate, time } from "../lib/format";
 import { type MessageSearch, topicRoute } from "../router";
-import { Chart } from "../ui/Chart";
 import { TopicPublishers } from "../ui/Connected";
 import { CopyAs } from "../ui/CopyAs";
+import { CreateResource } from "../ui/CreateResource";
+import { FilledChart, labelsOf } from "../ui/FilledChart";
 import { MessageBrowser } from "../ui/MessageBrowser";
-import { Badge, Card, Confirm, Dialog, Empty, Facts, Field, Problem, Tile } from "../ui/parts";
+import { Card, Confirm, Empty, Facts, Problem, Tile } from "../ui/parts";
 import { Publish } from "../ui/Publish";
 import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
 import { Backlog, OldestAge, stored, Subscribers } from "../ui/StateCells";
@@ -64,7 +66,7 @@ export function TopicPage() {
       {tab === "publish" && <Publish topic={name} />}
       {tab === "scheduled" && <Scheduled topic={name} />}
       {tab === "settings" && <TopicSettings topic={name} />}
-      {subscribing && <CreateSubscription topic={name} onClose={() => setSubscribing(false)} />}
+      {subscribing && <CreateResource kind={SUBSCRIPTION} project={project} topic={name} onClose={() => setSubscribing(false)} />}
     </ResourcePage>
   );
 }
@@ -72,7 +74,7 @@ export function TopicPage() {
 function Overview({ name, topic }: { name: string; topic: Topic }) {
   const watched = useWatch<TopicState>(`topic:${name}`);
   const rates = useRates(watched, published);
-  const lines = useMemo(() => [{ label: "published", tone: "--line-1", points: rates }], [rates]);
+  const lines = [{ label: "published", tone: "--line-1", family: "syncpoint_topic_messages_total", labels: labelsOf(name), points: rates }];
   const state = watched.value;
   return (
     <>
@@ -83,9 +85,7 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
         <Tile label="Total published" value={state === null ? "–" : compact(published(state))} note="messages, in all sources listed below" />
         <Tile label="Subscriptions" value={state === null ? "–" : count(state.subscriptions)} note={state === null ? "" : plural(num(state.snapshots), "snapshot")} />
       </div>
-      <Card title="Published per second" note="since this page was opened">
-        <Chart lines={lines} label="Messages published per second" />
-      </Card>
+      <FilledChart title="Published per second" label="Messages published per second" lines={lines} />
       <Subscriptions topic={name} />
       <TopicPublishers name={name} />
       <div className="columns">
@@ -205,67 +205,5 @@ function Scheduled({ topic }: { topic: string }) {
         />
       )}
     </Card>
-  );
-}
-
-function CreateSubscription({ topic, onClose }: { topic: string; onClose: () => void }) {
-  const project = projectOf(topic);
-  const [id, setId] = useState("");
-  const [filter, setFilter] = useState("");
-  const [deadline, setDeadline] = useState("10");
-  const [ordered, setOrdered] = useState(false);
-  const [exact, setExact] = useState(false);
-  const [error, setError] = useState<unknown>(null);
-  const go = useNavigate();
-  const queries = useQueryClient();
-  const request = {
-    name: `projects/${project}/subscriptions/${id}`,
-    topic,
-    ackDeadlineSeconds: Number(deadline),
-    ...(filter === "" ? {} : { filter }),
-    ...(ordered ? { enableMessageOrdering: true } : {}),
-    ...(exact ? { enableExactlyOnceDelivery: true } : {}),
-  };
-  const cli = [`syncpoint subscriptions create ${shell(id || "NAME")} --topic ${shell(idOf(topic))} --project ${shell(project)} --ack-deadline ${deadline}`];
-  if (filter !== "") cli.push(`--message-filter ${shell(filter)}`);
-  if (ordered) cli.push("--enable-message-ordering");
-  if (exact) cli.push("--enable-exactly-once-delivery");
-  return (
-    <Dialog title={`Create a subscription to ${idOf(topic)}`} onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          call<Subscription>("Subscriber.CreateSubscription", request).then(
-            () => {
-              void queries.invalidateQueries();
-              void go({ to: "/p/$project/subscriptions/$subscription", params: { project, subscription: id } });
-            },
-            (failed: unknown) => setError(failed),
-          );
-        }}
-      >
-        <Field label="Name">{(field) => <input id={field} required autoFocus value={id} onChange={(event) => setId(event.target.value)} />}</Field>
-        <Field label="Filter" hint="Deliver only messages whose attributes match. The filter cannot be changed later.">
-          {(field) => <input id={field} placeholder={'attributes.region = "eu"'} value={filter} onChange={(event) => setFilter(event.target.value)} />}
-        </Field>
-        <Field label="Ack deadline (seconds)">{(field) => <input id={field} type="number" min="10" max="600" value={deadline} onChange={(event) => setDeadline(event.target.value)} />}</Field>
-        <label className="check">
-          <input type="checkbox" checked={ordered} onChange={(event) => setOrdered(event.target.checked)} /> Deliver each ordering key in order
-        </label>
-        <label className="check">
-          <input type="checkbox" checked={exact} onChange={(event) => setExact(event.target.checked)} /> Exactly-once delivery: a confirmed acknowledgement is final
-        </label>
-        <p className="hint">
-          <Badge>sync point</Badge> The subscription receives every message published from now on.
-        </p>
-        {error !== null && <Problem error={error} />}
-        <footer>
-          <CopyAs cli={cli.join(" ")} method="Subscriber.CreateSubscription" request={request} />
-          <button type="submit" className="primary">
-            Create
-          </button>
-        </footer>
-      </form>
-    </Dialog>
   );
 }

@@ -1,18 +1,16 @@
 // All topics of a project.
 
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 
-import { call } from "../api/client";
 import { type ListedTopic, topicsQuery } from "../api/lists";
 import { usePermissions } from "../api/queries";
-import type { Topic } from "../api/types";
-import { shell } from "../lib/copies";
+import { TOPIC } from "../api/settings";
 import { compact, count, duration, idOf, plural, rate } from "../lib/format";
 import { topicsRoute } from "../router";
-import { CopyAs } from "../ui/CopyAs";
-import { Dialog, Field, Page, Problem } from "../ui/parts";
+import { CreateResource } from "../ui/CreateResource";
+import { Page } from "../ui/parts";
 import { ageOf, ResourceList, sparkColumn } from "../ui/ResourceList";
 import type { TableColumn } from "../ui/Table";
 
@@ -66,7 +64,7 @@ export function TopicsPage() {
         empty={<>This project has no topics yet. Choose Create topic above, or run <code>syncpoint topics create NAME</code>.</>}
         onSearch={(next) => void go({ search: next, replace: true })}
       />
-      {creating && <CreateTopic project={project} onClose={() => setCreating(false)} />}
+      {creating && <CreateResource kind={TOPIC} project={project} onClose={() => setCreating(false)} />}
     </Page>
   );
 }
@@ -75,47 +73,3 @@ const labelsOf = (one: ListedTopic): string =>
   Object.entries(one.labels)
     .map(([key, value]) => `${key}=${value}`)
     .join(", ");
-
-function CreateTopic({ project, onClose }: { project: string; onClose: () => void }) {
-  const [id, setId] = useState("");
-  const [kept, setKept] = useState("");
-  const go = useNavigate();
-  const queries = useQueryClient();
-  const request = { name: `projects/${project}/topics/${id}`, ...(kept === "" ? {} : { messageRetentionDuration: `${Number(kept) * 3600}s` }) };
-  const made = useMutation({
-    mutationFn: () => call<Topic>("Publisher.CreateTopic", request),
-    onSuccess: () => {
-      void queries.invalidateQueries({ queryKey: ["list"] });
-      void queries.invalidateQueries({ queryKey: ["projects"] });
-      void go({ to: "/p/$project/topics/$topic", params: { project, topic: id } });
-    },
-  });
-  return (
-    <Dialog title="Create a topic" onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          made.mutate();
-        }}
-      >
-        <Field label="Name" hint="3 to 255 characters: a letter, then letters, digits, or -._~+%">
-          {(field) => <input id={field} required autoFocus value={id} onChange={(event) => setId(event.target.value)} />}
-        </Field>
-        <Field label="Retention (hours)" hint="Keeps acknowledged messages too, so that subscriptions can seek back to them. Empty: keep messages only until all subscriptions have acknowledged them.">
-          {(field) => <input id={field} type="number" min="0.17" max="744" step="any" value={kept} onChange={(event) => setKept(event.target.value)} />}
-        </Field>
-        {made.isError && <Problem error={made.error} />}
-        <footer>
-          <CopyAs
-            cli={`syncpoint topics create ${shell(id || "NAME")} --project ${shell(project)}${kept === "" ? "" : ` --message-retention-duration ${kept}h`}`}
-            method="Publisher.CreateTopic"
-            request={request}
-          />
-          <button type="submit" className="primary" disabled={made.isPending}>
-            Create
-          </button>
-        </footer>
-      </form>
-    </Dialog>
-  );
-}

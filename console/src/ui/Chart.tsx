@@ -1,4 +1,4 @@
-// A chart of the last minutes: lines over time, drawn by uPlot in the colours of the theme.
+// A chart of the last minutes, or of longer: lines over time, drawn by uPlot in the colours of the theme.
 
 import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
@@ -26,12 +26,12 @@ function aligned(lines: Line[]): uPlot.AlignedData {
 }
 
 /** What is shown of time: always as much, so that lines move and do not stretch. */
-function shownTime(newest: number | null): [number, number] {
+function shownTime(newest: number | null, spanS: number): [number, number] {
   const end = newest ?? Date.now() / 1000;
-  return [end - SHOWN_S, end];
+  return [end - spanS, end];
 }
 
-export function Chart({ lines, height = 150, unit = "/s", label }: { lines: Line[]; height?: number; unit?: string; label: string }) {
+export function Chart({ lines, height = 150, unit = "/s", label, spanS = SHOWN_S }: { lines: Line[]; height?: number; unit?: string; label: string; spanS?: number }) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [palette, setPalette] = useState(0);
@@ -49,9 +49,9 @@ export function Chart({ lines, height = 150, unit = "/s", label }: { lines: Line
         height,
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { range: (_, _low, high) => shownTime(high) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 0) * 1.15)] } },
+        scales: { x: { range: (_, _low, high) => shownTime(high, spanS) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 0) * 1.15)] } },
         axes: [
-          { ...axis, size: 24, space: 90, values: (_, splits) => splits.map((one) => new Date(one * 1000).toLocaleTimeString("en-GB")) },
+          { ...axis, size: 24, space: 90, values: (_, splits) => splits.map((one) => new Date(one * 1000).toLocaleTimeString("en-GB", spanS > 1200 ? { hour: "2-digit", minute: "2-digit" } : {})) },
           { ...axis, size: 52, values: (_, splits) => splits.map((one) => compact(one)) },
         ],
         series: [
@@ -76,7 +76,7 @@ export function Chart({ lines, height = 150, unit = "/s", label }: { lines: Line
       made.destroy();
       plot.current = null;
     };
-  }, [shape, palette, height]); // data come by setData
+  }, [shape, palette, height, spanS]); // data come by setData
 
   useEffect(() => plot.current?.setData(aligned(lines)), [lines]);
 
@@ -84,9 +84,9 @@ export function Chart({ lines, height = 150, unit = "/s", label }: { lines: Line
     <figure className="chart">
       <div ref={holder} role="img" aria-label={label} />
       <figcaption>
-        {lines.map((line, index) => (
+        {lines.map((line) => (
           <span key={line.label}>
-            <i className={`swatch swatch-${index + 1}`} aria-hidden="true" />
+            <i className={`swatch swatch-${line.tone.slice("--line-".length)}`} aria-hidden="true" />
             {line.label} <b>{line.points.length > 0 ? `${compact(line.points.at(-1)?.[1] ?? null)}${unit}` : "–"}</b>
           </span>
         ))}

@@ -10,7 +10,7 @@ import { HistoryChart } from "./HistoryChart";
 import { Card, Tile } from "./parts";
 
 const SHOWN_S = 900;
-const RATES = [
+export const RATES = [
   ["Published", "syncpoint_topic_messages_total"],
   ["Delivered", "syncpoint_subscription_messages_total"],
   ["Acknowledged", "syncpoint_subscription_acknowledged_total"],

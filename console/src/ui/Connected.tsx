@@ -33,29 +33,46 @@ interface Clients {
 
 const EVERY_MS = 5_000;
 
+/** To the second. */
+const clock = (value: string | undefined): string => time(value).replace(/\.\d+$/, "");
+
 const bound = (value: string | undefined, text: (value: string) => string): string => (num(value) === 0 ? "no limit" : text(String(value)));
 
 /** `3 of 100`; what is not known is not none. */
 const outOf = (out: string | undefined, most: string | undefined, text: (value: string) => string): string => `${out === undefined ? "unknown" : text(out)} of ${bound(most, text)}`;
 
 const WHO: TableColumn<ConnectedClient>[] = [
-  { title: "Address", style: "mono", cell: (one) => one.peer ?? <span className="muted">hidden</span> },
-  { title: "Principal", cell: (one) => one.principal ?? <span className="muted">none</span> },
   {
-    title: "Library",
+    title: "Client",
     cell: (one) => (
       <>
-        {one.userAgent ?? <span className="muted">not reported</span>}
-        {one.apiClient !== undefined && <p className="muted">{one.apiClient}</p>}
+        {one.peer === undefined ? <span className="muted">hidden</span> : <span className="mono">{one.peer}</span>}
+        {one.principal !== undefined && <p className="muted">{one.principal}</p>}
         {one.clientId !== undefined && <p className="muted">client {one.clientId}</p>}
       </>
     ),
   },
+  {
+    title: "Library",
+    style: "wrap",
+    cell: (one) => (
+      <>
+        {one.userAgent ?? <span className="muted">not reported</span>}
+        {one.apiClient !== undefined && <p className="muted">{one.apiClient}</p>}
+      </>
+    ),
+  },
   { title: "Process", cell: (one) => one.process },
-  { title: "Connected since", cell: (one) => time(one.connectTime) },
+  {
+    title: "Connected since",
+    cell: (one) => (
+      <>
+        {clock(one.connectTime)}
+        {one.lastCallTime !== undefined && <p className="muted">last call {clock(one.lastCallTime)}</p>}
+      </>
+    ),
+  },
 ];
-
-const LAST: TableColumn<ConnectedClient> = { title: "Last call", cell: (one) => (one.lastCallTime === undefined ? "" : time(one.lastCallTime)) };
 
 export function SubscriptionClients({ name }: { name: string }) {
   return (
@@ -70,7 +87,6 @@ export function SubscriptionClients({ name }: { name: string }) {
         { title: "Outstanding", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingMessages, one.maxOutstandingMessages, count) },
         { title: "Bytes", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingBytes, one.maxOutstandingBytes, bytes) },
         ...WHO,
-        LAST,
       ]}
     />
   );
@@ -84,7 +100,7 @@ export function TopicPublishers({ name }: { name: string }) {
       method="Admin.ListTopicPublishers"
       request={{ topic: name }}
       nobody="No clients published in the last minute."
-      columns={[...WHO, LAST]}
+      columns={WHO}
     />
   );
 }

@@ -1,53 +1,80 @@
 // Settings of a topic or a subscription as a form: what was changed is sent, what is wrong is said at its field.
 
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { Fragment, type ReactNode, useState } from "react";
 
-import { protoSpanOf } from "../lib/format";
+import type { Changed, Setting, Value } from "../api/settings";
+import { wrongIn } from "../api/settings";
 import { Card, Field, Problem, wrongOf } from "./parts";
 
-export interface Setting {
-  /** The field of the request, as errors name it. */
-  key: string;
-  label: string;
-  hint?: string;
-  /** `span`: a time such as 10m; empty is none. */
-  kind: "span" | "count" | "flag" | "text";
-  value: string | boolean;
+const STATES = ["no", "yes"];
+const wordOf = (value: Value): string => (typeof value === "boolean" ? (STATES[Number(value)] as string) : value === "" ? "none" : value);
+const isBlamed = (error: unknown, setting: Setting): string | undefined => wrongOf(error, setting.key, setting.path);
+
+/** One setting, and under it the option of the command line that sets the same. */
+export function SettingField({ setting, value, error, set }: { setting: Setting; value: Value; error: unknown; set: (next: Value) => void }) {
+  const wrong = wrongIn(setting, value) ?? isBlamed(error, setting);
+  const hint = (
+    <>
+      {setting.hint} <code>{setting.option}</code>
+    </>
+  );
+  const choose = (id: string, shown: string, choices: readonly string[], take: (text: string) => Value) => (
+    <select id={id} value={shown} onChange={(event) => set(take(event.target.value))}>
+      {choices.map((one) => (
+        <option key={one} value={one}>
+          {one === "" ? "none" : one}
+        </option>
+      ))}
+    </select>
+  );
+  return (
+    <Field label={setting.label} wrong={wrong} hint={hint}>
+      {(id) =>
+        typeof value === "boolean" ? (
+          choose(id, wordOf(value), STATES, (text) => text === "yes")
+        ) : setting.choices !== undefined ? (
+          choose(id, value, setting.choices, (text) => text)
+        ) : setting.kind === "json" ? (
+          <textarea id={id} className="mono" rows={value === "" ? 1 : 6} spellCheck={false} value={value} onChange={(event) => set(event.target.value)} />
+        ) : (
+          <input id={id} inputMode={setting.kind === "count" ? "numeric" : "text"} placeholder={setting.kind === "span" ? "none" : ""} value={value} onChange={(event) => set(event.target.value)} />
+        )
+      }
+    </Field>
+  );
 }
 
-export type Changed = Record<string, string | boolean>;
+interface Props {
+  title: string;
+  note?: ReactNode;
+  settings: readonly Setting[];
+  shown: (setting: Setting) => Value;
+  may: boolean;
+  save: (changed: Changed) => Promise<unknown>;
+  copy: (changed: Changed) => ReactNode;
+}
 
-const STATES = ["no", "yes"];
-const shownOf = (value: string | boolean): string => (typeof value === "boolean" ? (STATES[Number(value)] as string) : value === "" ? "none" : value);
-
-/** `save` gets the fields that were changed, times as protobuf writes them. */
-export function SettingsForm({ title, note, settings, may, save, copy }: { title: string; note?: ReactNode; settings: Setting[]; may: boolean; save: (changed: Changed) => Promise<unknown>; copy: (changed: Changed) => ReactNode }) {
+/** `save` gets the fields that were changed. */
+export function SettingsForm({ title, note, settings, shown, may, save, copy }: Props) {
   const [draft, setDraft] = useState<Changed>({});
-  const changed: Changed = {};
-  const badSpans: string[] = [];
-  for (const one of settings) {
-    const value = draft[one.key];
-    if (value === undefined || value === one.value) continue;
-    const span = one.kind === "span" ? protoSpanOf(String(value)) : "";
-    if (span === null) badSpans.push(one.key);
-    changed[one.key] = one.kind === "span" && span !== null ? span : value;
-  }
+  const changed = Object.fromEntries(settings.flatMap((one) => (draft[one.key] === undefined || draft[one.key] === shown(one) ? [] : [[one.key, draft[one.key] as Value]])));
+  const wrong = settings.some((one) => changed[one.key] !== undefined && wrongIn(one, changed[one.key] as Value) !== null);
   const saved = useMutation({ mutationFn: save, onSuccess: () => setDraft({}) });
   const amount = Object.keys(changed).length;
-  const blamed = settings.some((one) => wrongOf(saved.error, one.key) !== undefined);
-  if (!may)
-    return (
-      <Card title={title} note={note} actions={copy({})}>
-        <dl className="facts wide">
-          {settings.map((one) => (
-            <div key={one.key}>
-              <dt>{one.label}</dt>
-              <dd>{shownOf(one.value)}</dd>
-            </div>
-          ))}
-        </dl>
-      </Card>
+  const blamed = settings.some((one) => isBlamed(saved.error, one) !== undefined);
+  const groups = [...new Set(settings.map((one) => one.group))];
+  const still = (one: Setting): boolean => !may || one.fixed === true;
+  const facts = (rows: Setting[]) =>
+    rows.length > 0 && (
+      <dl className="facts wide">
+        {rows.map((one) => (
+          <div key={one.key}>
+            <dt>{one.label}</dt>
+            <dd>{wordOf(shown(one))}</dd>
+          </div>
+        ))}
+      </dl>
     );
   return (
     <Card title={title} note={note} actions={copy(changed)}>
@@ -58,29 +85,27 @@ export function SettingsForm({ title, note, settings, may, save, copy }: { title
           saved.mutate(changed);
         }}
       >
-        {settings.map((one) => {
-          const value = draft[one.key] ?? one.value;
-          const set = (next: string | boolean) => {
-            saved.reset();
-            setDraft({ ...draft, [one.key]: next });
-          };
-          if (one.kind === "flag")
-            return (
-              <Field key={one.key} label={one.label} wrong={wrongOf(saved.error, one.key)} {...(one.hint === undefined ? {} : { hint: one.hint })}>
-                {(id) => (
-                  <select id={id} value={shownOf(value)} onChange={(event) => set(event.target.value === "yes")}>
-                    {STATES.map((state) => (
-                      <option key={state}>{state}</option>
-                    ))}
-                  </select>
-                )}
-              </Field>
-            );
-          const wrong = badSpans.includes(one.key) ? "Write a duration such as 30s, 10m, 12h or 7d." : wrongOf(saved.error, one.key);
+        {groups.map((group) => {
+          const members = settings.filter((one) => one.group === group);
           return (
-            <Field key={one.key} label={one.label} wrong={wrong} {...(one.hint === undefined ? {} : { hint: one.hint })}>
-              {(id) => <input id={id} inputMode={one.kind === "count" ? "numeric" : "text"} placeholder={one.kind === "span" ? "none" : ""} value={String(value)} onChange={(event) => set(event.target.value)} />}
-            </Field>
+            <Fragment key={group}>
+              <h3>{group}</h3>
+              {facts(members.filter(still))}
+              {members
+                .filter((one) => !still(one))
+                .map((one) => (
+                  <SettingField
+                    key={one.key}
+                    setting={one}
+                    value={draft[one.key] ?? shown(one)}
+                    error={saved.error}
+                    set={(next) => {
+                      saved.reset();
+                      setDraft({ ...draft, [one.key]: next });
+                    }}
+                  />
+                ))}
+            </Fragment>
           );
         })}
         {saved.isError && !blamed && <Problem error={saved.error} />}
@@ -89,16 +114,18 @@ export function SettingsForm({ title, note, settings, may, save, copy }: { title
             Saved.
           </p>
         )}
-        <footer className="form-foot">
-          <button type="submit" className="primary" disabled={amount === 0 || badSpans.length > 0 || saved.isPending}>
-            {amount === 0 ? "Save" : `Save ${amount} ${amount === 1 ? "change" : "changes"}`}
-          </button>
-          {amount > 0 && (
-            <button type="button" onClick={() => setDraft({})}>
-              Discard
+        {may && (
+          <footer className="form-foot">
+            <button type="submit" className="primary" disabled={amount === 0 || wrong || saved.isPending}>
+              {amount === 0 ? "Save" : `Save ${amount} ${amount === 1 ? "change" : "changes"}`}
             </button>
-          )}
-        </footer>
+            {amount > 0 && (
+              <button type="button" onClick={() => setDraft({})}>
+                Discard
+              </button>
+            )}
+          </footer>
+        )}
       </form>
     </Card>
   );

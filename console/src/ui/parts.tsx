@@ -134,7 +134,7 @@ export function Tabs<T extends string>({ tabs, current, onChange }: { tabs: [T, 
 }
 
 /** `wrong`: what the server finds wrong with what is in it. */
-export function Field({ label, hint, wrong, children }: { label: string; hint?: string; wrong?: string | undefined; children: (id: string) => ReactNode }) {
+export function Field({ label, hint, wrong, children }: { label: string; hint?: ReactNode; wrong?: string | undefined; children: (id: string) => ReactNode }) {
   const id = useId();
   return (
     <div className={wrong === undefined ? "field" : "field wrong"}>
