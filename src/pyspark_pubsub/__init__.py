@@ -28,9 +28,12 @@ from pyspark_pubsub.errors import OptionError
 from pyspark_pubsub.flows_sink import FlowsWriter
 from pyspark_pubsub.flows_source import FlowsReader
 from pyspark_pubsub.options import READ, WRITE, Options
-from pyspark_pubsub.schema import check_source_schema, source_schema
+from pyspark_pubsub.reporting import explaining
+from pyspark_pubsub.rpc import BlockingChannel
+from pyspark_pubsub.schema import DECODE_ERROR, VALUE, check_source_schema, source_schema
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
+from pyspark_pubsub.suggestions import subscription_of, topic_of
 from syncpoint.base.kernel.json_fields import PATHS_MAX
 
 __all__ = ["DefaultSource"]
@@ -46,11 +49,25 @@ class DefaultSource(DataSource):
         """The format's name."""
         return "pubsub"
 
+    @explaining
     def schema(self) -> StructType:
-        """The columns chosen by the option `columns`."""
+        """The columns chosen by the option `columns`. What is to be read must be there."""
         _no_connect()
-        return source_schema(Options(self.options, READ)["columns"])
+        options = Options(self.options, READ)
+        source_schema(tuple(name for name in options["columns"] if name not in (VALUE, DECODE_ERROR)) or ("topic",))
+        channel = BlockingChannel(options.access)
+        if options["topic"]:
+            topic_of(channel, options["topic"])
+        if options["subscription"]:
+            subscription_of(channel, options["subscription"])
+        value = None
+        if options["decode"]:
+            from pyspark_pubsub.chosen_schemas import decoded_type  # few readers want it
 
+            value = decoded_type(options)
+        return source_schema(options["columns"], value, errors=options["decodeErrors"].lower() == "null")
+
+    @explaining
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch of what is stored."""
         options = self._reading(schema)
@@ -58,11 +75,13 @@ class DefaultSource(DataSource):
             raise OptionError("The option flows is for streams.")
         return FilteredBatchReader(options, schema) if options["pushFilters"] else BatchReader(options, schema)
 
+    @explaining
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of what is stored and will come."""
         options = self._reading(schema)
         return FlowsReader(options, schema) if options["flows"] else StreamReader(options, schema)
 
+    @explaining
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch to publish."""
         _no_connect()
@@ -71,6 +90,7 @@ class DefaultSource(DataSource):
             raise OptionError("The option flows is for streams.")
         return BatchWriter(options, schema, overwrite)
 
+    @explaining
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A stream to publish."""
         _no_connect()
@@ -79,8 +99,15 @@ class DefaultSource(DataSource):
 
     def _reading(self, schema: StructType) -> Options:
         _no_connect()
-        check_source_schema(schema)
         options = Options(self.options, READ)
+        check_source_schema(schema, decode=bool(options["decode"]))
+        if options["decode"]:
+            from pyspark_pubsub.chosen_schemas import decoding
+
+            value = schema[VALUE].dataType if VALUE in schema.names else None
+            options = options.replaced({"typed": decoding(options, value)})
+        elif options.given("decodeErrors"):
+            raise OptionError("The option decodeErrors goes with decode, which names the schema.")
         if len(options["jsonFields"]) > PATHS_MAX:
             raise OptionError(f"The option jsonFields names {len(options['jsonFields'])} fields; it takes {PATHS_MAX}.")
         return options

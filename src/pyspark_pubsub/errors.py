@@ -80,6 +80,8 @@ class CallError(RuntimeError):
     ) -> None:
         self.code, self.text, self.details, self.where, self.unsent = code, text, details, where, unsent
         advice = ADVICE.get(code, "")
+        if text and advice and not text.endswith((".", "!", "?")):
+            text += "."
         name = CODES.get(code, f"code {code}")
         super().__init__(
             " ".join(part for part in (f"{where}: {name}:" if where else f"{name}:", text, advice) if part)
@@ -91,6 +93,17 @@ class CallError(RuntimeError):
     def at(self, where: str) -> CallError:
         """Return this failure with its server and method added to the message."""
         return CallError(self.code, self.text, self.details, where=where, unsent=self.unsent)
+
+
+class NameNotFound(CallError):
+    """A topic, subscription, snapshot or schema that an option names is not there; the text has names that are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(NOT_FOUND, text)
+        self.args = (text,)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NameNotFound, (self.text,)
 
 
 def _rebuild(code: int, text: str, details: tuple[bytes, ...], where: str, unsent: bool) -> CallError:

@@ -50,6 +50,12 @@ OPTIONS = (
     Option("columns", "names", READ, "the columns to read, in this order", ()),
     Option("jsonFields", "names", READ, "what the column `json_fields` has: fields of data in JSON, by names with dots",
            ()),
+    Option("decode", "text", READ, "data as typed columns of `value`: `topic`, by the topic's schema; or a schema"
+           " (projects/P/schemas/S, also @REVISION)", ""),
+    Option("decodeErrors", "text", READ, "data that do not fit: fail; null, with the error in `decode_error`; or"
+           " drop, counted in the log", "fail"),
+    Option("encode", "text", WRITE, "the column `value` becomes data: `topic`, by the topic's schema; or a schema", ""),
+    Option("schemaEncoding", "text", BOTH, "json or binary; by default that of the topic or the message", ""),
     Option("jsonWithout", "names", READ, "names that data must not have for `json_fields` and `json_end`", ()),
     Option("filter", "text", READ, "a subscription's filter expression: the server leaves out what it does not match",
            ""),
@@ -135,6 +141,7 @@ class Options:
 
     def __init__(self, given: Mapping[str, str], where: str) -> None:
         self._values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
+        self._values["typed"] = None  # what the source puts there for `decode`
         self._spelled: dict[str, str] = {}
         for key, text in given.items():
             option = _BY_NAME.get(key.lower())
@@ -186,8 +193,17 @@ class Options:
             raise OptionError(f"{name!r} is not of the form projects/PROJECT/{kind}/NAME (or give the option project).")
         return f"projects/{self['project']}/{kind}/{name}"
 
+    def choice(self, name: str, known: tuple[str, ...]) -> str:
+        """The value of an option that has few. Raises OptionError."""
+        found: str = self[name].lower()
+        if found not in known:
+            raise OptionError(f"The option {name} is {' or '.join(filter(None, known))}, not {self[name]!r}.")
+        return found
+
     def _check_flows(self) -> None:
-        for name in ("topic", "subscription", "startingPosition", "cursor", "minRowsPerTrigger", "link"):
+        for name in (
+            "topic", "subscription", "startingPosition", "cursor", "minRowsPerTrigger", "link", "decode", "encode",
+        ):  # fmt: skip
             if self.given(name):
                 raise OptionError(f"The option {name} does not go with flows, whose file says it of each topic.")
 

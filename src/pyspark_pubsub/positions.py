@@ -17,6 +17,7 @@ from pyspark_pubsub.errors import DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
+from pyspark_pubsub.suggestions import suggesting
 from syncpoint.wire.protobuf import methods
 
 EARLIEST, LATEST, TIME, SNAPSHOT, OFFSETS = "earliest", "latest", "time", "snapshot", "offsets"
@@ -101,7 +102,8 @@ class Positions:
         """The topic's sources now, their `start` filled for `position`, and what the cursor has lost.
 
         `first`: the reader begins. `processed`: what it has processed for good. `reader`: its identity, if it wants the
-        subscription for itself. Raises CallError, OptionError.
+        subscription for itself. Raises CallError, NameNotFound,
+        OptionError.
         """
         request = self._request(position, reader)
         if self.options["cursor"] and (first or processed is not None):
@@ -117,7 +119,8 @@ class Positions:
             request.generation = processed.generation
         if processed is not None:
             request.known.extend(processed.sources)
-        answer = pb.Positions.FromString(self.channel.call(methods.LOG_READER.GetPositions, request))
+        with suggesting(self.channel, request.topic, request.subscription, request.snapshot):
+            answer = pb.Positions.FromString(self.channel.call(methods.LOG_READER.GetPositions, request))
         listing = Listing(
             answer.topic,
             answer.topic_incarnation,

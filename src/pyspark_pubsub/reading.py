@@ -15,21 +15,23 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
 from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, details_of, pb
-from pyspark_pubsub.schema import CONSTANT, FOUND, arrow_schema, wire_columns
+from pyspark_pubsub.schema import CONSTANT, FOUND, MADE, TYPES, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.status import next_stored
 
 if TYPE_CHECKING:
     from pyspark_pubsub.json_columns import JsonColumns
+    from pyspark_pubsub.typed_reading import ValueColumns
 
 log = logging.getLogger("pyspark_pubsub")
 ALIGN = 64
@@ -49,22 +51,26 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
     """The record batches of a partition, with the schema that Spark expects. Raises CallError, DataLossError."""
     schema = arrow_schema(part.schema)
     names = part.schema.fieldNames()
-    asked = pa.schema([schema.field(name) for name in names if name not in (*CONSTANT, *FOUND)])
-    look = _look_into(part, schema)
+    wanted = [*names, *(name for name in _needed(part) if name not in names)]
+    asked = _asked(schema, [name for name in wanted if name not in (*CONSTANT, *MADE)])
+    look, typed = _look_into(part, schema), _typed(part, schema)
     constants = _Constants({"source": part.source, "topic": part.topic, "flow": part.flow}, schema, names)
-    source = frames(part, wire_columns(names))
+    source = frames(part, wire_columns(wanted))
     found = prefetched(source, part.prefetch) if part.prefetch else source
-    with closing(found):
+    with closing(found), closing(typed) if typed is not None else nullcontext():
         for frame in found:
             if frame.rows and "block" in names:
                 yield constants.joined(_block(frame), 1)
             elif frame.rows and asked.names == names:
                 yield pa.ipc.read_record_batch(frame.batch, schema)
             elif frame.rows:
-                columns = _columns(frame, asked)
+                columns, rows = _columns(frame, asked), frame.rows
                 if look is not None:
                     columns |= look.of(columns["data"])
-                yield constants.joined(columns, frame.rows)
+                if typed is not None:
+                    columns, rows = typed.of(columns)
+                if rows:
+                    yield constants.joined(columns, rows)
 
 
 def _look_into(part: Slice, schema: pa.Schema) -> JsonColumns | None:
@@ -73,6 +79,25 @@ def _look_into(part: Slice, schema: pa.Schema) -> JsonColumns | None:
     from pyspark_pubsub.json_columns import JsonColumns  # few readers want them
 
     return JsonColumns(part.json_fields, part.json_without, schema)
+
+
+def _asked(schema: pa.Schema, names: list[str]) -> pa.Schema:
+    """The columns that come from the server."""
+    more = arrow_schema(StructType([StructField(name, TYPES[name]) for name in names if name not in schema.names]))
+    return pa.schema([(schema if name in schema.names else more).field(name) for name in names])
+
+
+def _needed(part: Slice) -> tuple[str, ...]:
+    """Columns that are read for what is made of them."""
+    return () if part.typed is None else ("data", "attributes", "offset")
+
+
+def _typed(part: Slice, schema: pa.Schema) -> ValueColumns | None:
+    if part.typed is None:
+        return None
+    from pyspark_pubsub.typed_reading import ValueColumns  # as above
+
+    return ValueColumns(part, schema)
 
 
 def _columns(frame: RangeFrame, asked: pa.Schema) -> dict[str, pa.Array]:

@@ -44,6 +44,9 @@ CONSTANT = ("source", "topic", "flow")
 #: What a task finds in `data` before Spark has rows of it; they are not asked for either.
 JSON_FIELDS, JSON_END = "json_fields", "json_end"
 FOUND = (JSON_FIELDS, JSON_END)
+#: What a task makes of `data` by a schema: typed columns, and why there are none.
+VALUE, DECODE_ERROR = "value", "decode_error"
+MADE = (*FOUND, VALUE, DECODE_ERROR)
 #: What a block carries, in this order: all that a copy of a message keeps.
 IN_BLOCK = ("message_id", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
 WITH_BLOCK = ("block", "rows", *CONSTANT)
@@ -69,21 +72,36 @@ TYPES: dict[str, DataType] = {
 DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
 
 
-def source_schema(columns: Sequence[str] = ()) -> StructType:
-    """What is read: the columns chosen, in their order; none: `DEFAULT`. Raises SchemaError."""
-    chosen = tuple(columns) or DEFAULT
+def source_schema(columns: Sequence[str] = (), value: DataType | None = None, *, errors: bool = False) -> StructType:
+    """What is read: the columns chosen, in their order; none: `DEFAULT`. `value`: the type of data by their schema,
+    which stands in place of them by default; `errors`: with their errors. Raises SchemaError.
+    """
+    types: dict[str, DataType] = TYPES
+    default: tuple[str, ...] = DEFAULT
+    if value is not None:
+        types = {**TYPES, VALUE: value, DECODE_ERROR: StringType()}
+        default = tuple(VALUE if name == "data" else name for name in DEFAULT) + ((DECODE_ERROR,) if errors else ())
+    chosen = tuple(columns) or default
     for name in chosen:
-        if name not in TYPES:
-            raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
+        if name in (VALUE, DECODE_ERROR) and value is None:
+            raise SchemaError(f"The column {name} needs the option decode, which names its schema: decode=topic.")
+        if name not in types:
+            raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(types)}.")
+    if value is not None and not {VALUE, DECODE_ERROR} & set(chosen):
+        raise SchemaError("The option decode makes the columns value and decode_error; the option columns has neither.")
     if len(set(chosen)) < len(chosen):
         raise SchemaError("The option columns names a column twice.")
     _check_read(chosen)
-    return StructType([StructField(name, TYPES[name]) for name in chosen])
+    return StructType([StructField(name, types[name]) for name in chosen])
 
 
-def check_source_schema(schema: StructType) -> None:
-    """A schema that the user gave: columns of messages, with their types. Raises SchemaError."""
+def check_source_schema(schema: StructType, *, decode: bool = False) -> None:
+    """A schema that the user gave: columns of messages, with their types. `decode`: `value` may have any type here.
+    Raises SchemaError.
+    """
     for field in schema.fields:
+        if decode and field.name in (VALUE, DECODE_ERROR):
+            continue
         wanted = TYPES.get(field.name)
         if wanted is None:
             raise SchemaError(f"Messages have no column {field.name!r}, but {', '.join(TYPES)}.")
@@ -123,7 +141,7 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
 def wire_columns(names: Iterable[str]) -> list[int]:
     """The numbers of the columns that the server fills, in their order."""
     chosen = tuple(names)
-    return [NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in (*CONSTANT, *FOUND)]
+    return [NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in (*CONSTANT, *MADE)]
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -144,11 +162,34 @@ WRITABLE: dict[str, tuple[str, ...]] = {
     "size": ("int", "bigint"),
     "flow": ("string",),
 }
+
+
+def _with_data(schema: StructType, encode: bool) -> StructType:
+    """The rows as they are once `value` is encoded. Raises SchemaError."""
+    names = schema.fieldNames()
+    if not encode:
+        if VALUE in names:
+            raise SchemaError(
+                "The rows have a column value, and no option names the schema to encode it by: set encode=topic, or"
+                " leave the column out."
+            )
+        return schema
+    if VALUE not in names or "data" in names:
+        raise SchemaError(
+            "With the option encode, rows have a column value, of the schema's fields, and no column data. For example"
+            " .selectExpr('struct(*) AS value')"
+        )
+    return StructType([StructField("data", BinaryType()) if one.name == VALUE else one for one in schema.fields])
+
+
 _OF_BLOCKS = {"block": ("binary",), "rows": ("int", "bigint")}
 
 
-def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
-    """Whether rows of this schema can become messages. `topic`: the option is set. Raises SchemaError."""
+def check_sink_schema(schema: StructType, *, topic: bool, link: bool, encode: bool = False) -> None:
+    """Whether rows of this schema can become messages. `topic`: the option is set; `encode`: they have a `value`, whose
+    type is checked elsewhere. Raises SchemaError.
+    """
+    schema = _with_data(schema, encode)
     names = {field.name for field in schema.fields}
     writable = WRITABLE
     if "block" in names:

@@ -12,23 +12,27 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub.checkpoint import planned_offsets
-from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError
+from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError, SchemaError
 from pyspark_pubsub.fault_points import pause
 from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.options import Options
+from pyspark_pubsub.reporting import explained, explaining
 from pyspark_pubsub.rpc import BlockingChannel, pb
-from pyspark_pubsub.schema import check_sink_schema
+from pyspark_pubsub.schema import VALUE, check_sink_schema
+from pyspark_pubsub.suggestions import topic_of
 from syncpoint.wire.protobuf import methods
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from pyspark_pubsub.chosen_schemas import Typed
     from pyspark_pubsub.offsets import Offsets
     from pyspark_pubsub.staging import SinkTarget, StagedPart
 
@@ -57,10 +61,47 @@ class Writer:
                 " stream outputMode('append') or ('update')."
             )
         flows = bool(options["flows"])
-        check_sink_schema(schema, topic=flows or bool(options["topic"]), link=flows or bool(options["link"]))
+        check_sink_schema(
+            schema,
+            topic=flows or bool(options["topic"]),
+            link=flows or bool(options["link"]),
+            encode=bool(options["encode"]),
+        )
         self._options = options
         self._columns = tuple(field.name for field in schema.fields)
+        if options["topic"] and not _has_committed(options["checkpointLocation"]):
+            found = topic_of(BlockingChannel(options.access), options["topic"])
+            schema_name = found.schema_settings.schema if found is not None else ""
+            if schema_name and not options["encode"] and not {"attributes", "block"} & set(self._columns):
+                raise SchemaError(
+                    f"{options['topic']} has the schema {schema_name}, so rows need a column value to encode by it:"
+                    " .selectExpr('struct(*) AS value') and the option encode=topic."
+                )
+        self._typed = self._encoding(schema) if options["encode"] else None
         spare_collections()
+
+    def _encoding(self, schema: StructType) -> Typed:
+        """By what the column `value` is encoded; the rows can be. Raises OptionError, SchemaError, CallError."""
+        from pyspark_pubsub.chosen_schemas import OF_TOPIC, encoding
+        from pyspark_pubsub.typed_values import check_writable, schema_of
+
+        if self._options["encode"] == OF_TOPIC and "target_topic" in self._columns:
+            raise OptionError(
+                "encode=topic is for rows that all go to the option topic: leave out target_topic, or name the schema."
+            )
+        if "block" in self._columns:
+            raise OptionError("The option encode is for rows, not for blocks of messages.")
+        typed = encoding(self._options)
+        try:
+            check_writable(schema[VALUE].dataType, schema_of(typed.revision).kind.type, VALUE)
+        except SchemaError as error:
+            raise SchemaError(
+                f"The rows do not fit {typed.revision.full_name}: {error} Nothing was written; change the columns, or"
+                " commit a revision of the schema that has them."
+            ) from None
+        names = tuple(name for name in self._columns if name not in (VALUE, "attributes"))
+        self._columns = (*names, "data", "attributes")
+        return typed
 
     def _target(self, *, link: bool) -> SinkTarget:
         """What tasks need to know. `link`: rows are those of a link, or of several."""
@@ -88,7 +129,12 @@ class Writer:
     def _stage(self, part: StagedPart, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         from pyspark_pubsub.staging import stage
 
-        counts = stage(self._target(link=bool(self._options["link"])), part, iterator)
+        if self._typed is not None:
+            from pyspark_pubsub.typed_writing import encoded  # few writers want it
+
+            iterator = encoded(self._typed, iterator)
+        with explained():
+            counts = stage(self._target(link=bool(self._options["link"])), part, iterator)
         spare_collections()
         attempt = part.attempt if counts.staged else ""
         return Staged(
@@ -132,6 +178,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         """Stage the rows of a task."""
         return self._stage(part_of_task(self._query, self._run, self._epoch), iterator)
 
+    @explaining
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make what was staged visible."""
         request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run=self._run), epoch=self._epoch)
@@ -160,6 +207,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         query, run, epoch = epoch_of_task()
         return self._stage(part_of_task(query, run, epoch), iterator)
 
+    @explaining
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the epoch visible. Raises CallError, DataLossError for a gap before a link's planned range."""
         staged = next((found for found in messages if isinstance(found, Staged)), None)
@@ -182,6 +230,11 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Drop what was staged."""
         self._abort(messages, batchId)
+
+
+def _has_committed(checkpoint: str) -> bool:
+    """Whether a stream has written before: a writer is made for each of its batches, and need not look again."""
+    return bool(checkpoint) and Path(checkpoint.removeprefix("file:"), "commits", "0").exists()
 
 
 def add_planned(request: Any, planned: Offsets) -> None:

@@ -7,11 +7,15 @@ without Arrow: the processes in which Spark plans and commits need none, and sta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub.options import ServerAccess
+
+if TYPE_CHECKING:
+    from pyspark_pubsub.chosen_schemas import Typed
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Slice(InputPartition):
     flow: str = ""
     json_fields: tuple[str, ...] = ()
     json_without: tuple[str, ...] = ()
+    typed: Typed | None = None
 
 
 @dataclass

@@ -41,6 +41,7 @@ from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.offsets import Listing, Offsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, losses, parse_position
+from pyspark_pubsub.reporting import explained, explaining
 from pyspark_pubsub.slices import Slice, SliceGroup
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def slices(
             chain=chains.get(found.source, 0),
             json_fields=options["jsonFields"],
             json_without=options["jsonWithout"],
+            typed=options["typed"],
             **more,
         )
         for found in ranges
@@ -83,9 +85,10 @@ def rows_of(partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
     """The record batches of a partition."""
     from pyspark_pubsub.reading import read
 
-    for part in partition.slices if isinstance(partition, SliceGroup) else [partition]:
-        if isinstance(part, Slice):
-            yield from read(part)
+    with explained():
+        for part in partition.slices if isinstance(partition, SliceGroup) else [partition]:
+            if isinstance(part, Slice):
+                yield from read(part)
     spare_collections()
 
 
@@ -100,6 +103,7 @@ class BatchReader(DataSourceReader):
         self._starting = parse_position(options, "startingPosition")
         self._ending = parse_position(options, "endingPosition")
 
+    @explaining
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the server, then split what there is."""
         asks = Positions(self._options)
@@ -184,6 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since: float | None = None
         self._keep_alive: SubscriptionKeepAlive | None = None
 
+    @explaining
     def initialOffset(self) -> dict[str, Any]:
         """Where the very first batch begins: resolved once, since Spark asks twice."""
         if self._initial is None:
@@ -192,6 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = plans.initial(listing, reader)
         return self._initial.to_json()
 
+    @explaining
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing that comes after this call is read in this run."""
         self._target, _ = self._positions().ask()
@@ -204,6 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options["maxBytesPerTrigger"])
         return ReadAllAvailable()
 
+    @explaining
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` again when there is nothing to read. Raises DataLossError, CallError."""
         before = Offsets.from_json(start)

@@ -140,7 +140,7 @@ def test_a_gap_is_refused_and_nothing_is_stored(topic, target, rows, copy, tmp_p
         ("CAST(id AS STRING) AS data", "overwrite", {}, "cannot overwrite"),
         ("CAST(id AS STRING) AS data, id AS tier", "append", {}, "tier cannot be published"),
         ("CAST(id AS STRING) AS data", "append", {"link": "x"}, "link is for streams"),
-        ("CAST(id AS STRING) AS data", "append", {"topic": "projects/spark/topics/missing"}, "NOT_FOUND"),
+        ("CAST(id AS STRING) AS data", "append", {"topic": "projects/spark/topics/missing"}, "There is no topic"),
     ],
 )
 def test_spark_shows_what_is_wrong(spark, server, target, select, mode, options, says):

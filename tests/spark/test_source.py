@@ -93,7 +93,7 @@ def test_a_server_killed_between_the_epochs_of_a_query(topic, target, server, ro
         ({"maxRowPerTrigger": "5"}, "did you mean maxRowsPerTrigger"),
         ({"columns": "date"}, "no column 'date'"),
         ({"startingPosition": "yesterday"}, "is earliest, latest, a time"),
-        ({"topic": "projects/spark/topics/missing"}, "NOT_FOUND"),
+        ({"topic": "projects/spark/topics/missing"}, "There is no topic projects/spark/topics/missing"),
         ({"endpoint": "127.0.0.1:9", "patienceSeconds": "0"}, "No connection"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_flow_that_stops_lets_the_others_go_on(query: Query) -> None:
     query.twin.fill(4, name=name("in", 1))
     assert query.batch() == {"f1": 4}
     assert "There is no topic" in query.file.failures()["f0"]
-    assert "CallError" in query.file.failures()["f0"]
+    assert "NameNotFound" in query.file.failures()["f0"]
     query.twin.topic(name("in", 0), TwinSource(1))
     query.twin.fill(2, name=name("in", 0))
     assert query.batch() == {}  # it is the job's to put it back

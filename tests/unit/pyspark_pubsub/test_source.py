@@ -349,9 +349,9 @@ def test_filters_shorten_ranges(running):
     assert offsets_read(list(reader.partitions())) == [(1, 4), (1, 5), (1, 6)]
 
 
-def test_the_format_needs_no_pushdown_setting_by_default():
+def test_the_format_needs_no_pushdown_setting_by_default(running):
     """Spark refuses readers with pushFilters unless it is configured for them."""
-    source = DefaultSource({"endpoint": "a:1", "topic": TOPIC})
+    source = DefaultSource({"endpoint": running.endpoint, "topic": TOPIC})
     assert type(source.reader(source.schema())) is BatchReader
     assert "pushFilters" not in vars(BatchReader)
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
 from syncpoint.broker.pipeline.cursor_names import cursors_of
@@ -97,14 +98,14 @@ class ChainHome:
 class ChainPipelines:
     """Both sides of one chain; `publish.chain.Mounted`."""
 
-    def __init__(self, chain: Chain, homes: HomeRecords) -> None:
+    def __init__(self, chain: Chain, homes: HomeRecords, apart: Apart = at_once) -> None:
         loop = asyncio.get_running_loop()
         self._chain, self._homes = chain, homes
         self._clock = chain.context.environment.clock
         self.home = ChainHome(chain, homes)
         alone = ChainReaders(chain.forwarder, chain.holders.grants.attached)
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
-        self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, self.home)
+        self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, self.home, apart=apart)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
         self.acks = AckExchange(chain.forwarder, self.writer.state)
         self.unary = {**self.reader.unary(), **self.writer.unary(), **self.acks.unary()}
@@ -172,12 +173,12 @@ class ChainPipelines:
 class Pipelines:
     """The methods of LogReader, EpochWriter and AckExchange for all chains of a process."""
 
-    def __init__(self, homes: HomeRecords, shared: CatalogCopy) -> None:
-        self._homes, self._shared = homes, shared
+    def __init__(self, homes: HomeRecords, shared: CatalogCopy, apart: Apart = at_once) -> None:
+        self._homes, self._shared, self._apart = homes, shared, apart
         self._tasks = Tasks()
 
     def mount(self, chain: Chain) -> ChainPipelines:
-        return ChainPipelines(chain, self._homes)
+        return ChainPipelines(chain, self._homes, self._apart)
 
     def methods(self, host: ChainHost) -> Methods:
         """By path; a call names its chain."""

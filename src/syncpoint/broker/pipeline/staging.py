@@ -28,8 +28,10 @@ from syncpoint.broker.pipeline.epoch_commits import NAME_BYTES_MAX, Dropped
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import Piece, QueryRun, Stage
+from syncpoint.broker.pipeline.staged_schemas import StagedSchemas, sealed
 from syncpoint.broker.publish.facts.source import STAGING_TOPIC, Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.catalog.metadata.records import Topic
 from syncpoint.wire.protobuf.arrow import decode_batch
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.protobuf.serving import parsed
@@ -41,6 +43,9 @@ PIECE_BYTES = 256 << 10  # approximate size of one entry of the log
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
+Pieces = list[tuple[bytes, int, bytes, bool]]
+"""What the kernel makes of a frame: messages as they are stored, how many, the runs of their offsets, and whether
+these are all."""
 OnRun = Callable[[QueryRun], None]
 """Somebody speaks for a run. Raises `SyncpointError` when it may not write."""
 
@@ -116,8 +121,16 @@ class StageStream:
     """One call of Stage: a header, frames, then the answer."""
 
     def __init__(
-        self, stream: StreamingCall, area: StagingArea, state: EpochState, home: Home, on_run: OnRun, write: Write
+        self,
+        stream: StreamingCall,
+        area: StagingArea,
+        state: EpochState,
+        home: Home,
+        on_run: OnRun,
+        write: Write,
+        schemas: StagedSchemas,
     ) -> None:
+        self._schemas = schemas
         self.stream, self.area, self.state, self._write = stream, area, state, write
         self._home, self._on_run = home, on_run
         self._admitting: asyncio.Task[None] | None = None
@@ -219,11 +232,8 @@ class StageStream:
             raise NotFound(parse_topic(frame.topic))
         if frame.topic_incarnation not in (0, topic.incarnation):
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
-        if topic.schema is not None:  # nothing here looks into the messages
-            raise FailedPrecondition(
-                f"{frame.topic} has a schema, which pipelines do not check. Publish with a client, or remove the"
-                " schema."
-            )
+        if topic.schema is not None and frame.topic_incarnation:
+            raise sealed(topic)
         if topic.options.send_suspended:
             raise suspended(frame.topic)
         if topic.transforms:
@@ -256,11 +266,36 @@ class StageStream:
             raise InvalidArgument(bad.field, bad.problem) from None
         except ValueError as bad:  # Malformed among them
             raise InvalidArgument("batch", str(bad)) from None
+        if topic.schema is None:
+            self._store(topic, frame.source, pieces, dropped)
+            return
+        check = self._check(topic, frame.source, pieces, dropped, self._frames)
+        self._admitting = asyncio.get_running_loop().create_task(check)
+
+    async def _check(self, topic: Topic, source: int, pieces: Pieces, dropped: int, number: int) -> None:
+        """Store what fits the topic's schema; what comes in the meantime waits."""
+        try:
+            await self._schemas.check(topic, [payload for payload, *_ in pieces])
+            now = self.publish.catalog.topic(topic.name)
+            if now is None or (now.incarnation, now.stamp) != (topic.incarnation, topic.stamp):
+                raise Unavailable(f"{topic.name} was changed in the meantime. Stage again.")
+            if not self._over:
+                self._fence()
+                self._store(topic, source, pieces, dropped)
+        except InvalidArgument as bad:
+            self._fail(InvalidArgument(f"frame {number}: {bad.field}", bad.problem))
+        except SyncpointError as error:
+            self._fail(error)
+        finally:
+            self._admitting = None
+        self._go_on()
+
+    def _store(self, topic: Topic, source: int, pieces: Pieces, dropped: int) -> None:
         self.area.admit(sum(len(piece[0]) for piece in pieces))
         self.dropped += dropped
         for payload, messages, runs, complete in pieces:
             self.staging, first = self.area.put(payload, messages, self._persisted)
-            self.pieces.append(Piece(topic.incarnation, first, messages, len(payload), frame.source, runs, complete))
+            self.pieces.append(Piece(topic.incarnation, first, messages, len(payload), source, runs, complete))
             self.topics[topic.incarnation] = topic.name
 
     @property

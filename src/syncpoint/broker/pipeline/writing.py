@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.tasks import complete, outcome_of
 from syncpoint.broker.pipeline.epoch_apply import NUMBER, EpochApply
 from syncpoint.broker.pipeline.epoch_commits import CommitRequest, Decided, Dropped, GapRefused, Repeated
@@ -23,6 +24,7 @@ from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.links import LinkState, PlannedRange
 from syncpoint.broker.pipeline.records import EpochDecision, QueryRun, Stage
 from syncpoint.broker.pipeline.recovery import finish, read_back
+from syncpoint.broker.pipeline.staged_schemas import StagedSchemas
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.source import Source
@@ -51,8 +53,10 @@ class EpochWriter:
         later: Callable[[float, Callable[[], None]], object],
         home: Home,
         staged_bytes_max: int = STAGED_BYTES_MAX,
+        apart: Apart = at_once,
     ) -> None:
-        """`home`: what is around the log."""
+        """`home`: what is around the log. `apart`: where rows are checked against schemas."""
+        self._schemas = StagedSchemas(publish.catalog, apart)
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.home = home
         self.leaving: set[str] = set()  # queries that are about to be forgotten: nobody may use them now
@@ -89,7 +93,9 @@ class EpochWriter:
     def stage(self, stream: StreamingCall) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]
-        self._stages.append(StageStream(stream, self.area, self.state, self.home, self._on_run, self._write))
+        self._stages.append(
+            StageStream(stream, self.area, self.state, self.home, self._on_run, self._write, self._schemas)
+        )
 
     def close(self, error: SyncpointError) -> None:
         """End the calls that are open. What waits for the log is answered by the log."""

@@ -11,7 +11,7 @@ Leaves to the kernel: every rule about messages that marking does not touch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -76,7 +76,7 @@ class SchemaGate:
             return False
         if self.apart.busy and len(request) > BUSY_BYTES_AT_ONCE:
             return True
-        return _is_large(len(request), self._choices(topic.schema), topic.schema.encoding)
+        return is_large(len(request), [one.definition for one in self._choices(topic.schema)], topic.schema.encoding)
 
     def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
         """The request with every message checked and marked; as it came where the topic has no schema. Raises
@@ -117,29 +117,33 @@ class SchemaGate:
 
     def _choices(self, bounds: TopicSchema) -> list[TriedRevision]:
         """The newest first."""
-        schema = find_schema(self._catalog, bounds.name)
-        if schema is None or schema.uid != bounds.uid:
-            raise NotFound(bounds.name, "Schema associated with topic deleted.")
-        choices = [
-            TriedRevision(
-                definition_value(self._catalog, schema.name, revision.id),
-                _marks(schema.name, revision.id, Encoding(bounds.encoding)),
-            )
-            for revision in schema.within(bounds)
+        return [
+            TriedRevision(definition, _marks(bounds.name, revision, Encoding(bounds.encoding)))
+            for revision, definition in revisions_of(self._catalog, bounds).items()
         ]
-        if not choices:
-            raise NotFound(
-                schema.name,
-                f"The schema has no revision in the topic's range (resource={schema.name}). Change first_revision_id"
-                " and"
-                " last_revision_id in the topic's schema_settings.",
-            )
-        return choices
 
 
-def _is_large(size: int, choices: Sequence[TriedRevision], encoding: int) -> bool:
+def revisions_of(catalog: Catalog, bounds: TopicSchema) -> dict[str, bytes]:
+    """The definitions that a topic allows, as they are stored, by their revision; the newest first. Raises `NotFound`
+    when the schema is deleted.
+    """
+    schema = find_schema(catalog, bounds.name)
+    if schema is None or schema.uid != bounds.uid:
+        raise NotFound(bounds.name, "Schema associated with topic deleted.")
+    found = {one.id: definition_value(catalog, schema.name, one.id) for one in schema.within(bounds)}
+    if not found:
+        raise NotFound(
+            schema.name,
+            f"The schema has no revision in the topic's range (resource={schema.name}). Change first_revision_id and"
+            " last_revision_id in the topic's schema_settings.",
+        )
+    return found
+
+
+def is_large(size: int, definitions: Collection[bytes], encoding: int) -> bool:
+    """Whether checking that number of bytes, by each of these revisions, would hold the event loop for long."""
     bound = JSON_BYTES_AT_ONCE if encoding == Encoding.JSON else BINARY_BYTES_AT_ONCE
-    return size * len(choices) > bound or any(len(one.definition) > DEFINITION_BYTES_AT_ONCE for one in choices)
+    return size * len(definitions) > bound or any(len(one) > DEFINITION_BYTES_AT_ONCE for one in definitions)
 
 
 def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> bytes:

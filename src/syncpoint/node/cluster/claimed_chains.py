@@ -43,7 +43,7 @@ class ClaimedChains(ChainsHere):
         self._assigned: View[TopicAssignment] = View(context.store, ASSIGNED_TOPICS, TopicAssignment.decode)
         await self._assigned.start()
         self._assigned.listeners.append(self._assignments_changed)
-        self._pipelines = Pipelines(Homes(context.store), context.shared)
+        self._pipelines = Pipelines(Homes(context.store), context.shared, context.environment.apart)
         barrier = Barrier(context.view, context.peers)
         due = DuePublishes(context.view, context.peers, self._assignment, context.incarnation)
         return ChainContext(

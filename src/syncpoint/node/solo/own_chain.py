@@ -73,7 +73,7 @@ class OwnChain(ChainsHere):
             known_disks=OwnDisks(identities, settings.disk_folders),
             own_catalog=self._own_catalog,
             counter_floor=identities.log_counter_floor,
-            mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN)),
+            mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN), environment.apart),
             tracer=context.tracer,
             recorder=context.recording.recorder,
         )

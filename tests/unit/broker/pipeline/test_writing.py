@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.broker.pipeline import epoch_apply, staging, writing
-from syncpoint.catalog.metadata.records import CatalogChange, TopicSchema
+from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.rigs.memory_files import FailOn
 from syncpoint.wire.protobuf.messages import pipeline
 from tests.kit.epochs import ONE, TWO, Harness, frame
@@ -56,15 +55,6 @@ def test_messages_without_identity_get_one(harness: Harness) -> None:
     assert one.ordering_key == "k"
     assert two.message_id == f"{source.prefix.decode()}{1:012d}"
     assert one.publish_time.ToNanoseconds() == harness.clock.time_ns() == two.publish_time.ToNanoseconds()
-
-
-def test_a_topic_with_a_schema_takes_no_frames(harness: Harness) -> None:
-    topic = harness.publish.catalog.topic(ONE)
-    assert topic is not None
-    harness.commit(CatalogChange.put(replace(topic, schema=TopicSchema("projects/p/schemas/s", 7, 1))))
-    with pytest.raises(SyncpointError, match="has a schema") as refused:
-        harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    assert refused.value.code is Code.FAILED_PRECONDITION
 
 
 def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(harness: Harness) -> None:
