@@ -45,6 +45,7 @@ from syncpoint.front.api.iam import IamService
 from syncpoint.front.api.letter_admin import GiveUp, Prepare, Publish
 from syncpoint.front.api.letter_attendant import AskingAround, LetterAttendant
 from syncpoint.front.api.node_admin import SERVER
+from syncpoint.front.api.project_admin import ProjectAdmin
 from syncpoint.front.api.publisher import NotePublisher
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
@@ -239,6 +240,7 @@ class ClientPort:
                 self.tenant_texts.text,
                 None if gate is None else gate.installation_quota,
             ).methods(),
+            **ProjectAdmin(control).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
             **home_methods(control),

@@ -28,6 +28,7 @@ from syncpoint.watch.metrics.log_families import LogRoom
 from syncpoint.watch.metrics.otlp_export import MetricsExportSettings, export_of
 from syncpoint.watch.metrics.process_families import ProcessRoom
 from syncpoint.watch.metrics.publish_families import PublishRoom
+from syncpoint.watch.metrics.recovery_families import RecoveryRoom
 from syncpoint.watch.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.watch.metrics.scraped_page import serve_metrics
 from syncpoint.watch.metrics.service_families import (
@@ -154,6 +155,7 @@ def rooms_of(measured: Measured, process: ServingProcess) -> list[RoomCollector]
         consumption, access = measured.port.consumption, measured.port.access
         rooms += [
             CatalogRoom(catalog),
+            RecoveryRoom(catalog, process.environment.clock),
             ConsumptionRoom(consumption.pushes, consumption.exports, consumption.forwards),
             PreparationRoom(measured.schemas, measured.port.transformer),
             LetterRoom(measured.port.attendant),

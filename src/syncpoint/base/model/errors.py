@@ -119,8 +119,13 @@ class FailedPrecondition(_Coded):
     _code = Code.FAILED_PRECONDITION
 
 
-def suspended(topic: str) -> FailedPrecondition:
-    """For what is published to a topic while that is suspended."""
+def suspended(topic: str, *, elsewhere: bool = False) -> FailedPrecondition:
+    """For what is published to a topic while that is suspended; `elsewhere`: because another site takes publishes."""
+    if elsewhere:
+        return FailedPrecondition(
+            f"The project has the class billing, and another site takes publishes of it (resource={topic}): a publish"
+            " here would be a second writer. Publish there, or move the writer with `syncpoint projects set-class`."
+        )
     return FailedPrecondition(f"The topic is suspended for sending (resource={topic}). Resume it, then publish again.")
 
 

@@ -135,7 +135,7 @@ class ForwardedSubscription(InnerSubscription[str]):
                 f"Messages wait because the topic {self.config}, which the subscription forwards to, does not exist."
             )
         if target.options.send_suspended:
-            raise suspended(target.name)
+            raise suspended(target.name, elsewhere=target.options.written_elsewhere)
         if refusal := process.refusal(self.record):
             raise PermissionDenied(refusal)
 

@@ -234,7 +234,7 @@ class StageStream:
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
         if topic.schema is not None and frame.topic_incarnation:
             raise sealed(topic)
-        if topic.options.send_suspended:
+        if topic.options.send_suspended and not topic.options.written_elsewhere:
             raise suspended(frame.topic)
         if topic.transforms:
             raise FailedPrecondition(

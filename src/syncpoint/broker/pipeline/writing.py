@@ -14,7 +14,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from syncpoint.base.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    SyncpointError,
+    Unavailable,
+    suspended,
+)
 from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.base.runtime.tasks import complete, outcome_of
 from syncpoint.broker.pipeline.epoch_apply import NUMBER, EpochApply
@@ -29,6 +36,7 @@ from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, StageStream, Sta
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
+from syncpoint.catalog.metadata.entity_options import HERE
 from syncpoint.log.storage.record import EntryKind
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
@@ -38,6 +46,8 @@ from syncpoint.wire.transport.calls import Methods, Streaming, StreamingCall
 
 log = logging.getLogger(__name__)
 
+BACKFILL = ".backfill."
+"""In the name of a link that brings a closed range of what was published before: no second writer."""
 MAPPINGS_MAX = 10_000  # ranges in one answer of MapOffsets
 
 
@@ -112,6 +122,7 @@ class EpochWriter:
         pinned: set[int] = set()
         try:
             await self._prepare(ask, pinned)
+            self._check_writer(ask)
             outcome = self.state.decide(ask, self.clock.time_ns(), self._exists)
             if isinstance(outcome, Decided):
                 pinned -= outcome.decision.topics  # given back when it is done
@@ -144,6 +155,22 @@ class EpochWriter:
                 return
             await self.home.pin(topics)
             pinned |= topics
+
+    def _check_writer(self, ask: CommitRequest) -> None:
+        """Raises `FailedPrecondition` for an epoch that would make a second writer of a topic."""
+        for incarnation in self.state.topics_of(ask):
+            topic = self.catalog.topic_by_incarnation(incarnation)
+            if topic is None:
+                continue
+            if not ask.link and topic.options.written_elsewhere:
+                raise suspended(topic.name, elsewhere=True)
+            if ask.link and topic.options.writer == HERE and BACKFILL not in ask.link:
+                raise FailedPrecondition(
+                    f"Link {ask.link} would be a second writer of {topic.name}: its project has the class billing, and"
+                    " publishes are taken here. If the other site takes them now, declare that with `syncpoint projects"
+                    " set-class PROJECT billing --writer elsewhere`; to bring what it had left, with --writer"
+                    " recovering."
+                )
 
     def _exists(self, topic: int) -> bool:
         return self.catalog.topic_by_incarnation(topic) is not None

@@ -24,10 +24,9 @@ from syncpoint.base.model.names import (
 )
 from syncpoint.catalog.access.accounts import find_account
 from syncpoint.catalog.access.tenant_book import RESOURCE, parse_tenant
+from syncpoint.catalog.access.tenant_book import SERVER as SERVER
 from syncpoint.catalog.metadata.catalog import Catalog
 
-SERVER: Final = "server"
-"""The resource above all projects."""
 CONSUME: Final = "pubsub.subscriptions.consume"
 
 _COLLECTIONS: Final[dict[str, Callable[[str], str]]] = {
@@ -282,6 +281,20 @@ def tenant(permission: str, field: str, *, optional: bool = False) -> Needs:
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         name = _value(request, field)
         yield Need(permission, SERVER if optional and not name else RESOURCE + parse_tenant(name))
+
+    return needs
+
+
+def project_or_tenant(permission: str, of_tenant: str, field: str) -> Needs:
+    """The permission on the project that a field names; where the request names a tenant, another one on that; where
+    the field names no project, on the server."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        name = _value(request, field)
+        if request.tenant:
+            yield Need(of_tenant, RESOURCE + parse_tenant(request.tenant))
+        else:
+            yield Need(permission, parse_project(name) if name.startswith("projects/") else SERVER)
 
     return needs
 

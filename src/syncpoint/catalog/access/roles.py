@@ -46,18 +46,21 @@ _SERVER_VIEW = (
     | _named("syncpoint.limits", "get")
     | _named("syncpoint.routing", "get")
     | _named("syncpoint.tenants", "get list readMetrics")
+    | _named("syncpoint.projects", "get")
 )  # fmt: skip
 _SERVER_EDIT = (
     _SERVER_VIEW
     | _named("syncpoint.server", "update")
     | _named("syncpoint.limits", "update")
     | _named("syncpoint.routing", "update drain")
-    | _named("syncpoint.tenants", "create delete update setQuotas")
+    | _named("syncpoint.tenants", "create delete update setQuotas setClass")
+    | _named("syncpoint.projects", "report")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _EXCHANGE_ACKS = _named("syncpoint.subscriptions", "exchangeAcks")
 _WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")
-_PROJECT_VIEW = _named("resourcemanager.projects", "get")
+_PROJECT_VIEW = _named("resourcemanager.projects", "get") | _named("syncpoint.projects", "get")
+_REPORT = _named("syncpoint.projects", "get report")
 _PROJECT_ADMIN = _PROJECT_VIEW | _named("resourcemanager.projects", "getIamPolicy setIamPolicy")
 _ACT_AS = _named("iam.serviceAccounts", "actAs get list")
 _ACCOUNTS = (
@@ -67,7 +70,7 @@ _ACCOUNTS = (
 
 _AUDIT = _named("syncpoint.audit", "read")
 
-TENANT_OWNER: Final = _named("syncpoint.tenants", "get readMetrics setQuotas")
+TENANT_OWNER: Final = _named("syncpoint.tenants", "get readMetrics setQuotas setClass")
 """What the owners of a tenant may do with it."""
 
 INTERNAL: Final = "syncpoint.internal.call"
@@ -76,7 +79,7 @@ INTERNAL: Final = "syncpoint.internal.call"
 OWNER = (
     _ADMIN | _SERVER_EDIT | _READ_LOGS | _WRITE_LOGS | _EXCHANGE_ACKS | _PROJECT_ADMIN | _ACT_AS | _ACCOUNTS | _AUDIT
 )
-_EDITOR = _EDIT | _READ_LOGS | _WRITE_LOGS | _EXCHANGE_ACKS | _PROJECT_VIEW | _ACT_AS
+_EDITOR = _EDIT | _READ_LOGS | _WRITE_LOGS | _EXCHANGE_ACKS | _PROJECT_VIEW | _ACT_AS | _REPORT
 
 ROLES: Final[dict[str, frozenset[str]]] = {
     "roles/owner": OWNER,
@@ -94,7 +97,7 @@ ROLES: Final[dict[str, frozenset[str]]] = {
     "roles/syncpoint.operator": _SERVER_EDIT,
     "roles/syncpoint.observer": _SERVER_VIEW,
     "roles/syncpoint.auditor": _AUDIT,
-    "roles/syncpoint.logReader": _READ_LOGS,
+    "roles/syncpoint.logReader": _READ_LOGS | _REPORT,
     "roles/syncpoint.epochWriter": _WRITE_LOGS,
     "roles/syncpoint.ackExchanger": _EXCHANGE_ACKS,
 }

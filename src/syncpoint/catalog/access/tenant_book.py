@@ -16,12 +16,16 @@ from typing import Final
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.base.model.names import project_of
+from syncpoint.catalog.access.disaster_classes import PREFIX as CLASSES
+from syncpoint.catalog.access.disaster_classes import UNDECLARED, DeclaredClass, as_demanded, read_class
 from syncpoint.catalog.access.quotas import UNBOUNDED, Quota
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import Setting, Topic
 from syncpoint.wire.protobuf.messages import pubsub
 
 PREFIX: Final = "tenant:"
+SERVER: Final = "server"
+"""The resource above all projects."""
 RESOURCE: Final = "tenants/"
 """What grants of owners hold on: tenants/NAME. It has no policy; the tenant names its owners."""
 TENANTS_MAX: Final = 1000
@@ -120,9 +124,13 @@ class TenantBook:
     def __init__(self, catalog: Catalog) -> None:
         self._by_name: dict[str, Tenant] = {}
         self._by_project: dict[str, Tenant] = {}
+        self._catalog = catalog
+        self.classes: dict[str, DeclaredClass] = {}
+        """Classes of disaster recovery, by what they are declared for: server, tenants/NAME, projects/P."""
         self.changes = 0
         """How many there have been; what was found before may be otherwise after one."""
         catalog.follow_settings(PREFIX, self._notice)
+        catalog.follow_settings(CLASSES, self._notice_class)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -144,9 +152,45 @@ class TenantBook:
         """Tenants in order of name, those after `name`."""
         return (self._by_name[one] for one in sorted(self._by_name) if name is None or one > name)
 
+    def class_of(self, project: str) -> DeclaredClass:
+        """The class of disaster recovery in force for projects/P: the innermost that is declared."""
+        if not self.classes:
+            return UNDECLARED
+        tenant = self.of(project)
+        places = (project, "" if tenant is None else RESOURCE + tenant.name, SERVER)
+        return next((self.classes[one] for one in places if one in self.classes), UNDECLARED)
+
+    def classed_projects(self) -> set[str]:
+        """Projects for which a class is declared, by themselves or by their tenant."""
+        found = {one for one in self.classes if one.startswith("projects/")}
+        for name in self.classes:
+            tenant = self._by_name.get(name.removeprefix(RESOURCE)) if name.startswith(RESOURCE) else None
+            found.update(() if tenant is None else tenant.projects)
+        return found
+
+    def recorded_to(self, name: str) -> Topic | None:
+        """A topic whose delivery records go to the topic of this name."""
+        return next((one for one in self._catalog.topics() if one.options.records_topic == name), None)
+
+    def check_records_kept(self, name: str, verb: str) -> None:
+        """Raise `FailedPrecondition` where a project of the class billing keeps delivery records in this topic."""
+        for one in self._catalog.topics() if any(found.records for found in self.classes.values()) else ():
+            if one.options.records_topic == name and self.class_of(project_of(one.name)).records:
+                raise FailedPrecondition(
+                    f"{name} cannot be {verb}: it keeps the delivery records of {one.name}, which the class billing of"
+                    f" {project_of(one.name)} demands. Give that topic another records_topic first."
+                )
+
     def within(self, record: Topic) -> Topic:
-        """The topic with the regions in force: its own, or those of its tenant. Raises `FailedPrecondition` if its own
-        are not among the tenant's."""
+        """The topic with the regions in force: its own, or those of its tenant; and as the class of its project demands
+        it. Raises `FailedPrecondition` if its own are not among the tenant's."""
+        if self.classes or record.options.writer:
+            one = self.class_of(project_of(record.name))
+            takes = (one.records or one.writer) and self.recorded_to(record.name) is not None
+            record = as_demanded(record, one, takes_records=bool(takes))
+        return self._within_regions(record)
+
+    def _within_regions(self, record: Topic) -> Topic:
         tenant = self.of(project_of(record.name))
         own = own_regions(record)
         if tenant is None or not tenant.regions:
@@ -158,6 +202,14 @@ class TenantBook:
             )
         regions = own or tenant.regions
         return record if record.regions == regions else replace(record, regions=regions)
+
+    def _notice_class(self, key: str, value: bytes | None) -> None:
+        self.changes += 1
+        resource = key.removeprefix(CLASSES)
+        if value is None:
+            self.classes.pop(resource, None)
+        else:
+            self.classes[resource] = read_class(resource, value)
 
     def _notice(self, key: str, value: bytes | None) -> None:
         self.changes += 1

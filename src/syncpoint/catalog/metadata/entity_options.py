@@ -29,6 +29,10 @@ ORIGINS_MAX = 64
 DRAINED_MAX = 64
 """Runs of numbers of lanes that are remembered to have been empty when they were forgotten."""
 
+NO_WRITER, HERE, WRITTEN_ELSEWHERE, HELD_ELSEWHERE = range(4)
+"""Which site takes publishes, where a class decides that; HELD_ELSEWHERE: as WRITTEN_ELSEWHERE, and sending was
+suspended before that."""
+
 ParameterValue = bool | int | float | str | None
 
 
@@ -84,7 +88,7 @@ class TopicOptions(NamedTuple):
 
     `queue`: the topic has exactly one regular subscription, with its id. `send_suspended`: publishes are refused.
     `duplicate_window_s`: seconds within which a message with an earlier message's id is dropped. A time of 0 means
-    none. `records_topic`: the topic for delivery records, "": none.
+    none. `records_topic`: the topic for delivery records, "": none. `writer`: one of NO_WRITER to HELD_ELSEWHERE.
     """
 
     queue: bool = False
@@ -92,6 +96,12 @@ class TopicOptions(NamedTuple):
     default_ttl_s: int = 0
     duplicate_window_s: int = 0
     records_topic: str = ""
+    writer: int = NO_WRITER
+
+    @property
+    def written_elsewhere(self) -> bool:
+        """Whether only links may write to the topic."""
+        return self.writer >= WRITTEN_ELSEWHERE
 
 
 class SubscriptionOptions(NamedTuple):

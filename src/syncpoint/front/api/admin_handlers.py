@@ -34,6 +34,7 @@ from syncpoint.cluster.control.plane import ControlPlane, is_creating
 from syncpoint.front.api import pages, queue_admin, snapshots, subscriptions, topic_schemas, topics
 from syncpoint.front.api.catalog_retries import checked_where_shared
 from syncpoint.front.api.exports import ExportStateOf
+from syncpoint.front.api.topic_following import lacking_records
 from syncpoint.front.api.validate import refused
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub, well_known
@@ -68,7 +69,9 @@ class CatalogService:
         """CreateTopic."""
         await self.check_transforms(request)
         record = self.new_topic(request)
-        await self._control.commit([CatalogChange.put(record)])
+        await self._control.commit(
+            [CatalogChange.put(record), *lacking_records(self._control, self._tenants, [record])]
+        )
         return self.topic_message(record)
 
     async def check_transforms(self, request: pubsub.Topic | pubsub.Subscription) -> None:
@@ -97,6 +100,8 @@ class CatalogService:
         await check_transforms(request.topic.name, request.topic.message_transforms, self._transformer)
         known = self._topic(request.topic.name)
         record = self._tenants.within(topics.changed_topic(known, request, caller()))
+        if known.retention_s and not record.retention_s:
+            self._tenants.check_records_kept(record.name, "left without a message retention")
         if self._regions is not None and record.regions != known.regions:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)
@@ -108,6 +113,7 @@ class CatalogService:
         record = self._topic(request.topic)
         if record.options.queue:
             raise queue_admin.part_of_queue(record.name, "deleted")
+        self._tenants.check_records_kept(record.name, "deleted")
         await self._control.commit([CatalogChange.delete(record)])
         return well_known.Empty()
 
@@ -265,7 +271,7 @@ class CatalogService:
     def methods(self) -> Methods:
         """The method table of this service."""
         named = ((service[name], _snake(name)) for service, names in _METHODS.items() for name in names)
-        queues = queue_admin.QueueAdmin(self._control, self)
+        queues = queue_admin.QueueAdmin(self._control, self, self._tenants)
         mine = {path: checked_where_shared(self._control, getattr(self, name)) for path, name in named}
         return {**served(mine, fair=True), **queues.methods()}
 

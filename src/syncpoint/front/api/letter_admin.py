@@ -184,7 +184,7 @@ class LetterAdmin:
         else:
             target = own
         if target.options.send_suspended:
-            raise suspended(target.name)
+            raise suspended(target.name, elsewhere=target.options.written_elsewhere)
         home = None if source is None else source.topic_incarnation
         if target.schema is not None and target.incarnation != home:
             raise FailedPrecondition(

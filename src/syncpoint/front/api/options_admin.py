@@ -20,11 +20,13 @@ from syncpoint.base.model.limits import (
     TTL_SECONDS_MAX,
     TTL_SECONDS_MIN,
 )
-from syncpoint.base.model.names import parse_subscription, parse_topic, short_id
+from syncpoint.base.model.names import parse_subscription, parse_topic, project_of, short_id
 from syncpoint.broker.push.push_config import is_pushed
 from syncpoint.broker.subscribe.own_copies import COPIES_MAX, TOO_MANY, made_by
 from syncpoint.catalog.access.authors import caller, shown
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.metadata.catalog_replica import SharedCatalog
+from syncpoint.catalog.metadata.entity_options import HERE
 from syncpoint.catalog.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.cluster.control.durability_classes import DurabilityClasses
 from syncpoint.cluster.control.plane import ControlPlane
@@ -46,6 +48,7 @@ class OptionsAdmin:
 
     def __init__(self, control: ControlPlane, limits: FlowLimits, classes: Collection[str] = ()) -> None:
         self.control, self.limits, self.classes = control, limits, classes
+        self._tenants = TenantBook(control.catalog)
 
     def methods(self) -> Methods:
         """The method table."""
@@ -116,6 +119,7 @@ class OptionsAdmin:
         if request.validate_only:
             return wanted
         record = self.topic(wanted.topic)
+        self._check_demanded(record, wanted, paths)
         for path in paths:
             if path == "durability_class":
                 record = replace(record, durability=wanted.durability_class)
@@ -130,6 +134,20 @@ class OptionsAdmin:
                 record = replace(record, options=record.options._replace(**{path: value}))
         await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
+
+    def _check_demanded(self, record: Topic, wanted: admin.TopicOptions, paths: Collection[str]) -> None:
+        """Raise `FailedPrecondition` for what the class of its project does not allow."""
+        project = project_of(record.name)
+        if "records_topic" in paths and not wanted.records_topic and self._tenants.class_of(project).records:
+            raise FailedPrecondition(
+                f"records_topic: {project} has the class billing, which demands delivery records of {record.name}. Name"
+                " another topic for them, or give up the class."
+            )
+        if "send_suspended" in paths and record.options.written_elsewhere:
+            raise FailedPrecondition(
+                f"send_suspended: another site takes publishes of {project}, which has the class billing. Move the"
+                " writer with `syncpoint projects set-class` instead."
+            )
 
     def _check_records_topic(self, recorded: str, name: str) -> None:
         """Whether delivery records of a topic may go to another. Raises `NotFound`, `InvalidArgument`,
@@ -297,6 +315,7 @@ def topic_options(record: Topic) -> admin.TopicOptions:
         send_suspended=record.options.send_suspended,
         records_topic=record.options.records_topic,
         records_author=shown(record.records_author),
+        writer="elsewhere" if record.options.written_elsewhere else "here" if record.options.writer == HERE else "",
         transform_author=shown(record.transform_author),
     )
 

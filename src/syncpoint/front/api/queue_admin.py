@@ -13,10 +13,12 @@ from typing import Final, Protocol
 
 from syncpoint.base.model.errors import FailedPrecondition, NotFound
 from syncpoint.base.model.names import parse_project, parse_topic, queue_subscription
+from syncpoint.catalog.access.tenant_book import TenantBook
 from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api import pages
 from syncpoint.front.api.options_admin import Handlers, admin_table
+from syncpoint.front.api.topic_following import lacking_records
 from syncpoint.front.api.validate import refused
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from syncpoint.wire.transport.calls import Methods
@@ -52,8 +54,8 @@ class Makers(Protocol):
 class QueueAdmin:
     """These methods on messages; `methods()` serves them on bytes."""
 
-    def __init__(self, control: ControlPlane, makers: Makers) -> None:
-        self._control, self._catalog, self._makers = control, control.catalog, makers
+    def __init__(self, control: ControlPlane, makers: Makers, tenants: TenantBook) -> None:
+        self._control, self._catalog, self._makers, self._tenants = control, control.catalog, makers, tenants
 
     def methods(self) -> Methods:
         """The method table."""
@@ -90,7 +92,8 @@ class QueueAdmin:
         # No log holds anything of the topic: there is nobody to confirm where the subscription begins.
         begins = self._catalog.revision + 1
         subscription = replace(self._makers.new_subscription(wanted, topic), created_revision=begins)
-        await self._control.commit([CatalogChange.put(topic), CatalogChange.put(subscription)])
+        records = lacking_records(self._control, self._tenants, [topic])
+        await self._control.commit([CatalogChange.put(topic), CatalogChange.put(subscription), *records])
         return self._message(topic, subscription)
 
     async def get_queue(self, request: admin.GetQueueRequest) -> admin.Queue:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from syncpoint.base.model.errors import (
     Aborted,
     AlreadyExists,
-    Conflict,
     FailedPrecondition,
     NotFound,
     ResourceExhausted,
@@ -25,21 +24,20 @@ from syncpoint.catalog.access.quotas import QUOTA_BOUND, UNBOUNDED, Quota
 from syncpoint.catalog.access.tenant_book import (
     OWNERS_MAX,
     REGIONS_MAX,
+    RESOURCE,
     TENANT_PROJECTS_MAX,
     TENANTS_MAX,
     Tenant,
     TenantBook,
     check_topics,
-    outdated,
     own_regions,
     parse_tenant,
 )
-from syncpoint.catalog.metadata.commit_size import in_parts
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api import masks, pages
-from syncpoint.front.api.catalog_retries import ATTEMPTS_MAX
 from syncpoint.front.api.options_admin import admin_table
+from syncpoint.front.api.topic_following import topics_follow
 from syncpoint.front.api.validate import in_bounds, refused
 from syncpoint.wire.protobuf.messages import admin, well_known
 from syncpoint.wire.transport.calls import Methods
@@ -103,7 +101,10 @@ class TenantAdmin:
             raise FailedPrecondition(
                 f"projects: tenant {known.name} still has {', '.join(known.projects)[:200]}. Remove them from it first."
             )
-        await self._control.commit([CatalogChange.delete(known.setting())])
+        changes = [CatalogChange.delete(known.setting())]
+        if (declared := self._tenants.classes.get(RESOURCE + known.name)) is not None:
+            changes.append(CatalogChange.delete(declared.setting(RESOURCE + known.name)))
+        await self._control.commit(changes)
         return well_known.Empty()
 
     async def update_project_quota(self, request: admin.UpdateProjectQuotaRequest) -> admin.Tenant:
@@ -228,26 +229,8 @@ class TenantAdmin:
         if tenant != known:
             tenant = replace(tenant, updated_ns=self._control.clock.time_ns(), version=tenant.version + 1)
             await self._control.commit([CatalogChange.put(tenant.setting())])
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                await self._carry_out()
-            except Conflict:
-                continue
-            return self._message(tenant)
-        raise Aborted("Other callers kept changing the catalog while topics followed the tenant. Try again.")
-
-    async def _carry_out(self) -> None:
-        """Give every topic the regions in force."""
-        catalog = self._control.catalog
-        for part in in_parts([CatalogChange.put(record) for record in outdated(catalog, self._tenants)]):
-            # Each as it is now: others had their turn.
-            current = (catalog.topic(change.record.name) for change in part)
-            changes = [
-                CatalogChange.put(record)
-                for known in current
-                if known is not None and (record := self._tenants.within(known)) is not known
-            ]
-            await self._control.commit(changes)
+        await topics_follow(self._control, self._tenants)
+        return self._message(tenant)
 
     # -- shared ------------------------------------------------------------------------------------------------------
 

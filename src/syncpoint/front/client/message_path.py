@@ -84,13 +84,19 @@ def recorded_path(call: Call, server: str, topic: str, source: int, offset: int)
     return path
 
 
-def record_messages(call: Call, request: Any, unknown: list[str]) -> Iterator[dict[str, Any]]:
-    """Contents of the messages of a records topic, each once; what cannot be shown is added to `unknown`."""
+def record_messages(
+    call: Call, request: Any, unknown: list[str], universe: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Contents of the messages of a records topic, each once; what cannot be shown is added to `unknown`. `universe`:
+    only those that this installation wrote, and not copies of what another one did.
+    """
     seen: set[tuple[str, int]] = set()
     more = True
     while more:
         answer = call("Admin.PeekTopic", request)
         for one in answer.messages:
+            if universe is not None and parse_message_id(one.message.message_id)[0] != universe:
+                continue
             content = json.loads(one.message.data)
             key = content["writer"], content["number"]
             if key not in seen:

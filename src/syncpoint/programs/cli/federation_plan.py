@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.output import inform, print_answer, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -21,14 +22,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @file_argument
+@click.option("--classes", is_flag=True, help="Compare the file with the classes that projects declare at its servers.")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="With --classes: the namespaces needed.")
 @with_settings
-def plan(settings: Settings, file: Path) -> None:
+def plan(settings: Settings, file: Path, classes: bool, write: Path | None) -> None:
     """Show the links that a file defines, and their flows for the existing topics.
 
+    With --classes, the exit code is 1 and each is named where a project's class needs a link that is not there, or
+    refuses one that is; --write makes a file of the same servers with the namespaces that the classes need.
+
     \b
-    Example:
+    Examples:
       syncpoint federation plan federation.yaml
+      syncpoint federation plan federation.yaml --classes --write needed.yaml
     """
+    if classes:
+        _plan_classes(settings, file, write)
+        return
+    if write is not None:
+        raise click.UsageError("--write needs --classes.")
     from syncpoint.programs.federation.flow_plan import absent_topics
     from syncpoint.programs.federation.servers import Servers
 
@@ -60,6 +72,43 @@ def plan(settings: Settings, file: Path) -> None:
     print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
     for one in absent:
         inform(one)
+
+
+def _plan_classes(settings: Settings, file: Path, write: Path | None) -> None:
+    import yaml
+
+    from syncpoint.base.model.yaml_text import load_yaml_file
+    from syncpoint.programs.disaster.class_plan import Declared, plan_classes
+    from syncpoint.programs.federation.servers import Servers
+    from syncpoint.wire.protobuf.messages import admin
+
+    found, links = load_file(file)
+    declared: dict[str, dict[str, Declared]] = {}
+    with Servers() as servers:
+        for name, cluster in found.clusters.items():
+            request, more = admin.ListClassedProjectsRequest(page_size=1000), True
+            while more:
+                answer = servers.call(cluster, "Admin.ListClassedProjects", request)
+                for one in answer.projects:
+                    made = Declared(one.disaster_class.name, one.disaster_class.writer)
+                    declared.setdefault(one.project, {})[name] = made
+                request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+    planned = plan_classes(declared, links)
+    if write is not None:
+        content = {"version": 1, "clusters": load_yaml_file(file)["clusters"], "namespaces": planned.namespaces()}
+        write.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    if not print_answer(settings.format, {"namespaces": planned.namespaces(), "amiss": planned.amiss}):
+        rows = [
+            [project, next(iter(sites.values())).name, ", ".join(f"{one}-{other}" for one, other in pairs)]
+            for project, sites in sorted(declared.items())
+            if (pairs := planned.needed.get(project, [])) or sites
+        ]
+        print_table(["PROJECT", "CLASS", "LINKS NEEDED"], rows)
+        for line in planned.amiss:
+            inform(line)
+    if planned.amiss:
+        advice = "`syncpoint federation plan --classes --write FILE` makes a file of what is needed."
+        raise Problem(f"{file} is not what the declared classes need.", advice)
 
 
 def _origins(link: FederationLink) -> str:

@@ -63,6 +63,7 @@ COMMANDS = {
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "iam": ("iam", "iam", "Manage access policies and service accounts."),
     "tenants": ("tenants", "tenants", "Manage tenants: owners of projects, and bounds that the projects inherit."),
+    "projects": ("projects", "projects", "Declare how a project survives disasters, and check that it does."),
     "audit": ("audit", "audit", "Read audit logs and check their integrity."),
     "top": ("top", "top", "Show live activity of a server or a cluster."),
     "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),
@@ -97,7 +98,7 @@ GROUPS = {
     "Operate a cluster": (
         *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),
     ),
-    "Access": ("iam", "tenants", "keys", "audit"),
+    "Access": ("iam", "tenants", "projects", "keys", "audit"),
     "Data": ("analyze", "archive", "federation", "gateway"),
 }
 """The order in which `--help` shows the commands; each stands in one group."""

@@ -20,6 +20,7 @@ from syncpoint.watch.metrics import (
     prober_families,
     process_families,
     publish_families,
+    recovery_families,
     risk_families,
     role_families,
     service_families,
@@ -42,6 +43,7 @@ CHAPTERS: Final = (
     Chapter("At risk", risk_families.FAMILIES),
     Chapter("Subscriptions", subscription_families.FAMILIES),
     Chapter("Catalog, pushes, exports, schemas, transforms, delivery records, access", service_families.FAMILIES),
+    Chapter("Projects", recovery_families.FAMILIES),
     Chapter("Workers and the processes of a cluster", role_families.FAMILIES),
     Chapter(
         "The process",

@@ -198,6 +198,20 @@ THRESHOLD_RULES: Final = (
         "Flow {flow} from {source} to {target} is blocked: source messages were deleted before they were copied.",
     ),
     ThresholdRule(
+        "NotAddingUp",
+        PAGE,
+        SeriesSelection("syncpoint_reconciliation_findings"),
+        ("project",),
+        "Messages of {project} do not add up: published, copied, delivered and acknowledged differ.",
+    ),
+    ThresholdRule(
+        "ReconciliationOverdue",
+        TICKET,
+        SeriesSelection("syncpoint_reconciliation_overdue"),
+        ("project",),
+        "{project} has the class billing, and was not reconciled for 26 hours.",
+    ),
+    ThresholdRule(
         "ProberUnexpected",
         PAGE,
         SeriesSelection("syncpoint_prober_as_expected"),

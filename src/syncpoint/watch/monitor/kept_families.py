@@ -44,7 +44,13 @@ KEPT: Final = frozenset(
         "syncpoint_topic_bytes_total", "syncpoint_topic_messages_total", "syncpoint_topic_requests_total",
     }
 )  # fmt: skip
-PREFIXES: Final = ("syncpoint_prober_", "syncpoint_at_risk_", "syncpoint_headroom_", "syncpoint_mitigation_")
+PREFIXES: Final = (
+    "syncpoint_prober_",
+    "syncpoint_reconciliation_",
+    "syncpoint_at_risk_",
+    "syncpoint_headroom_",
+    "syncpoint_mitigation_",
+)
 """Families of other programs, which are known by how their names begin."""
 
 BUCKETS_OF: Final = frozenset(

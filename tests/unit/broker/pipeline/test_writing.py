@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.broker.pipeline import epoch_apply, staging, writing
+from syncpoint.catalog.metadata.entity_options import HERE, WRITTEN_ELSEWHERE
 from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.testing.rigs.memory_files import FailOn
 from syncpoint.wire.protobuf.messages import pipeline
@@ -55,6 +57,36 @@ def test_messages_without_identity_get_one(harness: Harness) -> None:
     assert one.ordering_key == "k"
     assert two.message_id == f"{source.prefix.decode()}{1:012d}"
     assert one.publish_time.ToNanoseconds() == harness.clock.time_ns() == two.publish_time.ToNanoseconds()
+
+
+@pytest.mark.shows("disaster-classes")
+def test_no_epoch_makes_a_second_writer_of_a_topic_of_a_billing_project(harness: Harness) -> None:
+    """While publishes are taken here no link may write, but for a backfill; while they are taken elsewhere nothing but
+    links may, although the topic is suspended for sending."""
+
+    def write(number: int, link: str) -> None:
+        harness.stage(
+            "a", number, 0, "x", frame(ONE, 0 if not link else 5, data=[b"1"], **({"offset": [number]} if link else {}))
+        )
+        planned = [pipeline.SourceRange(source=5, chain=1, begin=number, end=number + 1)] if link else []
+        harness.commit_epoch("a", number, (0, "x"), link=link, source_topic="u/1" if link else "", planned=planned)
+
+    def be(writer: int) -> None:
+        topic = harness.publish.catalog.topic(ONE)
+        assert topic is not None
+        options = topic.options._replace(writer=writer, send_suspended=writer >= WRITTEN_ELSEWHERE)
+        harness.commit(CatalogChange.put(replace(topic, options=options)))
+
+    be(HERE)
+    write(0, "")
+    with pytest.raises(SyncpointError, match=r"Link shop.us-eu.one would be a second writer of projects/p/topics/one"):
+        write(1, "shop.us-eu.one")
+    write(2, "shop.us-eu.one.backfill.1")
+    be(WRITTEN_ELSEWHERE)
+    write(3, "shop.us-eu.one")
+    with pytest.raises(SyncpointError, match="another site takes publishes"):
+        write(4, "")
+    assert len(harness.data(1)) == 3
 
 
 def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(harness: Harness) -> None:

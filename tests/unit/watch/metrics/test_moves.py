@@ -20,6 +20,8 @@ from syncpoint.base.model.cluster import ChainRecord, DiskPlace, Member
 from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.broker.export.buckets import Place
 from syncpoint.broker.subscribe.delivery_counts import SubscriptionCounts
+from syncpoint.catalog.access.disaster_classes import declared
+from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.log.storage.quorum import AckRule
@@ -103,7 +105,7 @@ BY_HAND = {one for one in NAMES if one.startswith(tuple(f"syncpoint_{name}" for 
         "log_uncovered_logs", "log_under_replicated_entries", "log_under_replicated_seconds", "log_waiting_entries",
         "loop_tasks", "metrics_exports_total", "metrics_failures_total", "metrics_unanswered_total",
         "process_peak_memory_bytes", "publish_in_flight_bytes", "publish_in_flight_messages",
-        "publish_unknown_messages_total", "push_under_way",
+        "publish_unknown_messages_total", "push_under_way", "reconciliation_overdue",
         "subscription_run_out_total",
     )
 }  # fmt: skip
@@ -149,6 +151,8 @@ async def used(client: Client) -> None:
     options = {"topic": TOPIC, "duplicate_detection_window": {"seconds": 60}, "records_topic": records}
     mask = {"paths": ["duplicate_detection_window", "records_topic"]}
     await client(methods.ADMIN.UpdateTopicOptions, options=admin.TopicOptions(**options), update_mask=mask)
+    amiss = admin.Reconciliation(findings_total=1)
+    await client(methods.ADMIN.ReportReconciliation, project="projects/away", reconciliation=amiss)
     for _ in range(2):
         await client(publish, topic=TOPIC, messages=[{"data": b"3", "attributes": {"sys.MessageId": "one"}}])
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
@@ -379,6 +383,10 @@ def by_hand(node: Node) -> None:
     node.log.chain.firing._fired += 1
     (recorded,) = node.common.recording.recorder.topics.values()
     recorded.held.append({"runs": []})  # nobody is told, so it waits
+    long_ago = declared("billing", "").setting("projects/late")
+    catalog = node.log.publish.catalog
+    for change in catalog.assign([CatalogChange.put(long_ago)]):
+        catalog.apply(change)
     node.metrics.exposition.collectors += rooms_by_hand(node)
 
 

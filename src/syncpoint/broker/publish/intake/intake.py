@@ -141,7 +141,7 @@ class Intake:
         """As `publish`, through the stages that the topic and the origin ask for. What is judged is noted by itself."""
         topic, request, origin, batch = published
         if topic.options.send_suspended and not origin.accepted:
-            raise suspended(topic.name)
+            raise suspended(topic.name, elsewhere=topic.options.written_elsewhere)
         allowance = self._client
         if origin is not PublishOrigin.CLIENT:
             allowance = self._own._replace(accepted=origin.accepted)

@@ -339,7 +339,8 @@ class TopicOptions(_message.Message):
     records_topic: str
     records_author: str
     transform_author: str
-    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., records_topic: _Optional[str] = ..., records_author: _Optional[str] = ..., transform_author: _Optional[str] = ...) -> None: ...
+    writer: str
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., records_topic: _Optional[str] = ..., records_author: _Optional[str] = ..., transform_author: _Optional[str] = ..., writer: _Optional[str] = ...) -> None: ...
 class GetTopicOptionsRequest(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
@@ -1065,6 +1066,87 @@ class AbortRolloutRequest(_message.Message):
     by: str
     reason: str
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+import datetime
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+class DisasterClass(_message.Message):
+    name: str
+    writer: str
+    source: str
+    def __init__(self, name: _Optional[str] = ..., writer: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+class ListDisasterClassesRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListDisasterClassesResponse(_message.Message):
+    classes: _containers.RepeatedCompositeFieldContainer[DisasterClassTerms]
+    def __init__(self, classes: _Optional[_Iterable[_Union[DisasterClassTerms, _Mapping]]] = ...) -> None: ...
+class DisasterClassTerms(_message.Message):
+    name: str
+    does: str
+    buys: str
+    costs: str
+    def __init__(self, name: _Optional[str] = ..., does: _Optional[str] = ..., buys: _Optional[str] = ..., costs: _Optional[str] = ...) -> None: ...
+class ListClassedProjectsRequest(_message.Message):
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class ListClassedProjectsResponse(_message.Message):
+    projects: _containers.RepeatedCompositeFieldContainer[ClassedProject]
+    next_page_token: str
+    def __init__(self, projects: _Optional[_Iterable[_Union[ClassedProject, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+class ClassedProject(_message.Message):
+    project: str
+    disaster_class: DisasterClass
+    def __init__(self, project: _Optional[str] = ..., disaster_class: _Optional[_Union[DisasterClass, _Mapping]] = ...) -> None: ...
+class SetDisasterClassRequest(_message.Message):
+    resource: str
+    disaster_class: DisasterClass
+    tenant: str
+    def __init__(self, resource: _Optional[str] = ..., disaster_class: _Optional[_Union[DisasterClass, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
+class GetProjectRequest(_message.Message):
+    project: str
+    tenant: str
+    def __init__(self, project: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+class Project(_message.Message):
+    project: str
+    tenant: str
+    disaster_class: DisasterClass
+    terms: DisasterClassTerms
+    topics: int
+    recorded_topics: int
+    records_topics: _containers.RepeatedScalarFieldContainer[str]
+    homes: _containers.RepeatedCompositeFieldContainer[SubscriptionHome]
+    last_reconciliation: Reconciliation
+    lacking: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, project: _Optional[str] = ..., tenant: _Optional[str] = ..., disaster_class: _Optional[_Union[DisasterClass, _Mapping]] = ..., terms: _Optional[_Union[DisasterClassTerms, _Mapping]] = ..., topics: _Optional[int] = ..., recorded_topics: _Optional[int] = ..., records_topics: _Optional[_Iterable[str]] = ..., homes: _Optional[_Iterable[_Union[SubscriptionHome, _Mapping]]] = ..., last_reconciliation: _Optional[_Union[Reconciliation, _Mapping]] = ..., lacking: _Optional[_Iterable[str]] = ...) -> None: ...
+class SubscriptionHome(_message.Message):
+    subscription: str
+    site: str
+    home: str
+    epoch: int
+    def __init__(self, subscription: _Optional[str] = ..., site: _Optional[str] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+class ReportReconciliationRequest(_message.Message):
+    project: str
+    reconciliation: Reconciliation
+    def __init__(self, project: _Optional[str] = ..., reconciliation: _Optional[_Union[Reconciliation, _Mapping]] = ...) -> None: ...
+class Reconciliation(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    topics: int
+    messages: int
+    findings_total: int
+    findings: _containers.RepeatedCompositeFieldContainer[ReconciliationFinding]
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., topics: _Optional[int] = ..., messages: _Optional[int] = ..., findings_total: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[ReconciliationFinding, _Mapping]]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class ReconciliationFinding(_message.Message):
+    hop: str
+    kind: str
+    message_id: str
+    topic: str
+    subscription: str
+    def __init__(self, hop: _Optional[str] = ..., kind: _Optional[str] = ..., message_id: _Optional[str] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 import datetime
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2

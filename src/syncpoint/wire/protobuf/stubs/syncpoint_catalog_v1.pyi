@@ -23,7 +23,8 @@ class TopicOptions(_message.Message):
     default_ttl_s: int
     duplicate_window_s: int
     records_topic: str
-    def __init__(self, queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., default_ttl_s: _Optional[int] = ..., duplicate_window_s: _Optional[int] = ..., records_topic: _Optional[str] = ...) -> None: ...
+    writer: int
+    def __init__(self, queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., default_ttl_s: _Optional[int] = ..., duplicate_window_s: _Optional[int] = ..., records_topic: _Optional[str] = ..., writer: _Optional[int] = ...) -> None: ...
 class TopicSchema(_message.Message):
     name: str
     uid: int

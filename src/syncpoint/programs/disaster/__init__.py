@@ -1,0 +1,1 @@
+"""Disaster recovery from outside: projects reconciled each day, and drills with a certificate."""
