@@ -40,6 +40,7 @@ from syncpoint.front.api.accounts import AccountsService
 from syncpoint.front.api.admin_handlers import CatalogService
 from syncpoint.front.api.client_admin import ClientAdmin, ClientsOf, HeldStreams, ListClients
 from syncpoint.front.api.connected_clients import ConnectedClients, OpenPull
+from syncpoint.front.api.federation_admin import FederationAdmin
 from syncpoint.front.api.home_request import home_methods
 from syncpoint.front.api.iam import IamService
 from syncpoint.front.api.letter_admin import GiveUp, Prepare, Publish
@@ -233,6 +234,7 @@ class ClientPort:
             ).methods(),
             **SchemaService(control, apart=apart).methods(),
             **IamService(control, policies, gate, apart).methods(),
+            **FederationAdmin(control).methods(),
             **TenantAdmin(
                 control,
                 policies,

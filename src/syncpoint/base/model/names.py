@@ -55,7 +55,8 @@ def _pattern(collection: str) -> re.Pattern[str]:
     return re.compile(rf"projects/{_PROJECT}/{collection}/{_ID}", re.ASCII)
 
 
-_RESOURCE = {collection: _pattern(collection) for collection in ("topics", "subscriptions", "snapshots", "schemas")}
+_COLLECTIONS = ("topics", "subscriptions", "snapshots", "schemas", "federations")
+_RESOURCE = {collection: _pattern(collection) for collection in _COLLECTIONS}
 _PROJECT_NAME = re.compile(rf"projects/{_PROJECT}", re.ASCII)
 
 
@@ -84,6 +85,11 @@ def parse_snapshot(name: str) -> SnapshotName:
 def parse_schema(name: str) -> SchemaName:
     """Check a full schema name, without a revision. Raises `InvalidArgument`."""
     return SchemaName(_parse("schemas", name))
+
+
+def parse_federation(name: str) -> str:
+    """Check projects/P/federations/F. Raises `InvalidArgument`."""
+    return _parse("federations", name)
 
 
 def parse_project(name: str) -> ProjectName:

@@ -58,7 +58,11 @@ _SERVER_EDIT = (
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _EXCHANGE_ACKS = _named("syncpoint.subscriptions", "exchangeAcks")
-_WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")
+_WRITE_LOGS = (
+    _named("syncpoint.topics", "write deleteCursor")
+    | _named("syncpoint.epochs", "write list")
+    | _named("syncpoint.federations", "get hold")
+)
 _PROJECT_VIEW = _named("resourcemanager.projects", "get") | _named("syncpoint.projects", "get")
 _REPORT = _named("syncpoint.projects", "get report")
 _PROJECT_ADMIN = _PROJECT_VIEW | _named("resourcemanager.projects", "getIamPolicy setIamPolicy")

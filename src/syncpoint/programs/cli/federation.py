@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,17 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     from syncpoint.programs.federation.acks.ack_rounds import AckThread, as_dicts
     from syncpoint.programs.federation.flow_status import table
     from syncpoint.programs.federation.metrics import Metrics
+    from syncpoint.programs.federation.shared_run import SharedFederations, SharedRun
     from syncpoint.programs.federation.sparks import make_spark
     from syncpoint.programs.federation.state import StateFolder
     from syncpoint.programs.federation.supervisor import Supervisor
 
     found, links = load_file(file)
+    if once and found.runtime.shared:
+        raise Problem(
+            "--once cannot be used with `runtime.shared`: another program may run the federation.",
+            "Leave `shared` out of the file, or run it without --once.",
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     state = StateFolder(found.runtime.state)
     spark = make_spark(file.resolve(), found.runtime, state)
@@ -105,35 +112,47 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             error.message,
             f"`syncpoint federation status {file}` shows its progress, `syncpoint federation stop {file}` stops it.",
         ) from error
-    metrics = exchange = None
+    metrics = Metrics() if found.runtime.metrics else None
     unable: dict[str, str] = {}
-    try:
-        if found.runtime.metrics:
-            metrics = Metrics()
-            host, _, port = found.runtime.metrics.rpartition(":")
-            inform(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
-        console = Console(stderr=True)
-        supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
+    lines: list[str] = []
+    stopping = threading.Event()
+    console = Console(stderr=True)
+
+    def work(to_end: threading.Event) -> None:
+        """Run it until that is set."""
+        supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics, stopping=to_end)
         exchange = AckThread(links, lambda states: state.say_acks(as_dicts(states)), last_round=once)
         exchange.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: supervisor.stopping.set())
         inform(
             f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it"
         )
-        if quiet or not console.is_terminal:
-            unable = supervisor.run(until_done=once)
-        else:
-            with Live(console=console, refresh_per_second=2) as live:
-                supervisor.on_progress = lambda progress, shown: live.update(
-                    table(progress, state.flows(), shown, console.width, file=file)
-                )
-                unable = supervisor.run(until_done=once)
-    finally:
-        if exchange is not None:
+        try:
+            if quiet or not console.is_terminal:
+                failed = supervisor.run(until_done=once)
+            else:
+                with Live(console=console, refresh_per_second=2) as live:
+                    supervisor.on_progress = lambda progress, shown: live.update(
+                        table(progress, state.flows(), shown, console.width, file=file)
+                    )
+                    failed = supervisor.run(until_done=once)
+            unable.update(failed)
+            lines.extend(supervisor.summary.lines(unable) if once else ())
+        finally:
             exchange.stop()
+
+    try:
+        if metrics is not None:
+            host, _, port = found.runtime.metrics.rpartition(":")
+            inform(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        if found.runtime.shared:
+            SharedRun(SharedFederations(found), state, file.resolve(), stopping).run(work)
+        else:
+            work(stopping)
+    finally:
         state.release(unable)
-    for line in supervisor.summary.lines(unable) if once else ():
+    for line in lines:
         inform(line)
     if once and unable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())

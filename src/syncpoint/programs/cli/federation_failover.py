@@ -7,6 +7,7 @@ consumers are to go: they learn it from the file of the state folder that each c
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.federation_file import file_argument
+from syncpoint.programs.cli.federation_file import file_argument, share
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -125,9 +126,12 @@ def failback(settings: Settings, task: str, file: Path, who: str | None, names: 
 def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = (), *, planned: bool = False) -> None:
     from syncpoint.programs.federation import failover as runbook
     from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.shared_run import bring
 
     federation, found = _read(file, task)
     state = federation.runtime.state
+    if federation.runtime.shared:
+        bring(federation)
     with Servers(patience_s=1.0) as servers:
         observed = runbook.Observed(
             _answers(servers, found.primary), _answers(servers, found.secondary), _local_left(servers, found, names)
@@ -137,6 +141,7 @@ def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = ()
     except FailedPrecondition as error:
         raise Problem(error.message, "`syncpoint docs federation-patterns` has the runbook.") from error
     now = runbook.placed(task, stage, found.primary.name, found.secondary.name, time.time())
+    share(federation, lambda shared: shared.setdefault("failover", {}).update({task: asdict(now)}))
     runbook.save(state, now)
     inform(f"publishers: {now.publishers}; consumers: {now.consumers} ({runbook.path_of(state, task)})")
 

@@ -5,8 +5,9 @@ Place: under those commands. A mistake in the file is reported with its place, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +34,14 @@ def load_file(file: Path) -> tuple[Federation, list[FederationLink]]:
         return found, links_of(found)
     except InvalidArgument as error:
         raise Problem(f"{file}: {error.message}", "`syncpoint docs federation` explains every key.") from error
+
+
+def share(federation: Federation, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the state that several programs share, if they do."""
+    from syncpoint.programs.federation.shared_run import SharedFederations
+
+    if federation.runtime.shared:
+        SharedFederations(federation).change(change)
 
 
 def flow_named(servers: Servers, links: list[FederationLink], name: str, file: Path) -> Flow:

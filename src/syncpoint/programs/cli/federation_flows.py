@@ -13,13 +13,14 @@ import click
 
 from syncpoint.base.model.errors import Code
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file
+from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file, share
 from syncpoint.programs.cli.output import inform, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
     from syncpoint.programs.federation.flow_plan import Flow
     from syncpoint.programs.federation.servers import Servers
+    from syncpoint.programs.federation.spec import Federation
     from syncpoint.programs.federation.state import StateFolder
 
 LOSSES = (
@@ -46,6 +47,7 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
     whole, links = load_file(file)
     with Servers() as servers:
         flow_named(servers, links, flow, file)
+    share(whole, lambda state: state.update(paused=sorted({*state.get("paused", ()), flow})))
     StateFolder(whole.runtime.state).pause(flow)
     inform(f"{flow} is paused; {advised(f'resume {flow}', file)} resumes it.")
 
@@ -64,7 +66,15 @@ def resume(settings: Settings, flow: str, file: Path) -> None:
     from syncpoint.programs.federation.state import StateFolder
 
     whole, _ = load_file(file)
-    if not StateFolder(whole.runtime.state).resume(flow):
+    was_paused = StateFolder(whole.runtime.state).resume(flow)
+
+    def resumed(state: dict[str, Any]) -> None:
+        nonlocal was_paused
+        was_paused = was_paused or flow in state.get("paused", ())
+        state["paused"] = sorted({*state.get("paused", ())} - {flow})
+
+    share(whole, resumed)
+    if not was_paused:
         raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` lists paused flows.")
     inform(f"{flow} is running again.")
 
@@ -85,6 +95,7 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
     from syncpoint.programs.federation.streams.stream_ends import FileStream
 
     whole, links = load_file(file)
+    _runs_here(whole, flow)
     with Servers() as servers:
         found = flow_named(servers, links, flow, file)
         if found.link.target.stream is not None or isinstance(found.link.source.stream, FileStream):
@@ -98,6 +109,20 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
             gaps = _accept_at_target(servers, found, StateFolder(whole.runtime.state))
     skipped = [[str(one.source), str(one.begin), str(one.end - 1), f"{one.end - one.begin:,}"] for one in gaps]
     print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
+
+
+def _runs_here(federation: Federation, flow: str) -> None:
+    """Return unless another program that shares the federation runs it. Raises `Problem`."""
+    from syncpoint.programs.federation.shared_run import SharedFederations
+    from syncpoint.programs.federation.state import StateFolder
+
+    running = StateFolder(federation.runtime.state).supervisor()
+    if federation.runtime.shared and (running is None or running.standby):
+        holders = {one.holder for one in SharedFederations(federation).look().answers.values() if one.left.seconds}
+        if holders:
+            raise Problem(
+                f"{', '.join(sorted(holders))} runs the federation.", f"Accept the gap of {flow} on that machine."
+            )
 
 
 def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[Any]:

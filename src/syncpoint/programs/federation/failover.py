@@ -108,13 +108,26 @@ def path_of(state: Path, task: str) -> Path:
     return state / "active-passive" / f"{task}.json"
 
 
+def tasks(state: Path) -> list[str]:
+    """The tasks that have a file."""
+    return sorted(path.stem for path in (state / "active-passive").glob("*.json"))
+
+
 def load_stage(state: Path, task: str) -> FailoverStage:
     """The stage of a task; without a file it is at its primary. Raises `FailedPrecondition` for a file that is none."""
+    places = load_places(state, task)
+    return FailoverStage.PRIMARY if places is None else FailoverStage(places.stage)
+
+
+def load_places(state: Path, task: str) -> FailoverPlaces | None:
+    """The file of a task, if there is one. Raises `FailedPrecondition` for a file that is none."""
     path = path_of(state, task)
     try:
-        return FailoverStage(json.loads(path.read_text(encoding="utf-8"))["stage"])
+        found = FailoverPlaces(**json.loads(path.read_text(encoding="utf-8")))
+        FailoverStage(found.stage)
+        return found
     except FileNotFoundError:
-        return FailoverStage.PRIMARY
+        return None
     except (ValueError, KeyError, TypeError):
         raise FailedPrecondition(
             f"{path} does not record where publishers and consumers are; find out, then correct or delete the file"

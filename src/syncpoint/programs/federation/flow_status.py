@@ -138,6 +138,8 @@ def table(
 def _who(supervisor: SupervisorState | None, file: Path) -> str:
     if supervisor is None:
         return f"It is not running here; {advised('run', file)} starts it."
+    if supervisor.standby:
+        return f"Process {supervisor.pid} stands by."
     spark = counted(supervisor.executors, "executor") if supervisor.job else "Spark is idle"
     failures = f", {supervisor.failures} failed" if supervisor.failures else ""
     return f"Process {supervisor.pid}: {spark}; Spark was started {counted(supervisor.starts, 'time')}{failures}."

@@ -65,9 +65,9 @@ class FlowProgress:
 class Servers:
     """Connections to the clusters of a federation, opened when they are needed; used from one thread."""
 
-    def __init__(self, *, patience_s: float = 2.0) -> None:
+    def __init__(self, *, patience_s: float = 2.0, call_s: float = CALL_S) -> None:
         self._clients: dict[str, Client] = {}
-        self._patience_s = patience_s
+        self._patience_s, self._call_s = patience_s, call_s
         self._turn = 0  # of the flows without a cursor: where the next turn begins
         self._lags: dict[str, tuple[int | None, int]] = {}  # as they were last known
 
@@ -88,7 +88,7 @@ class Servers:
     def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
         """Call `Service.Method`. Raises `SyncpointError`."""
         with _named(cluster, method):
-            return self._client(cluster).call(method, request, timeout_s=CALL_S)
+            return self._client(cluster).call(method, request, timeout_s=self._call_s)
 
     def _client(self, cluster: FederatedCluster) -> Client:
         client = self._clients.get(cluster.name)

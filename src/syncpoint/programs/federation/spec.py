@@ -18,6 +18,7 @@ from typing import Any
 from syncpoint.base.model.documents import check_document
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
+from syncpoint.base.model.names import parse_federation
 from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.programs.federation.flow_rules import FlowRule, compiled
 from syncpoint.programs.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
@@ -90,6 +91,7 @@ class Runtime:
     idle_s: float = 60.0
     warm: bool = False
     metrics: str = ""
+    shared: str = ""  # projects/P/federations/F: other programs may run it, too
     python_path: tuple[Path, ...] = ()
     spark: Mapping[str, str] = field(default_factory=dict)
 
@@ -152,7 +154,13 @@ def parse(content: Any, base: Path) -> Federation:
     for task in tasks:
         if task.change.rules:
             compiled(task.change.rules, f"{task.place}.rules")
-    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base), base, streams)
+    runtime = _runtime(content.get("runtime", {}), base)
+    files = [one.name for one in streams.values() if isinstance(one.stream, FileStream)]
+    if runtime.shared and files:
+        raise InvalidArgument(
+            "runtime.shared", f"{files[0]} is a folder of files: only the state folder has how far they are copied"
+        )
+    return Federation(clusters, tuple(tasks), runtime, base, streams)
 
 
 def change_of(keys: Mapping[str, Any]) -> FieldChange:
@@ -191,6 +199,7 @@ def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
         idle_s=in_seconds(keys.get("idle", "60s")),
         warm=keys.get("warm", False),
         metrics=keys.get("metrics", ""),
+        shared=keys.get("shared", ""),
         python_path=tuple(base / one for one in keys.get("python_path", [])),
         spark={name: _as_text(value) for name, value in keys.get("spark", {}).items()},
     )
@@ -200,6 +209,11 @@ def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
         raise InvalidArgument(
             "runtime.executors.max", f"only `master: managed` supports more than one executor, not {made.master}"
         )
+    if made.shared:
+        try:
+            parse_federation(made.shared)
+        except InvalidArgument as error:
+            raise InvalidArgument("runtime.shared", error.message) from None
     return made
 
 

@@ -56,6 +56,7 @@ class SupervisorState:
     failures: int = 0
     woke_s: float = 0.0  # from the sight of new messages to a running Spark, the last time
     lags: Mapping[str, int] = field(default_factory=dict)
+    standby: bool = False  # another program runs the federation
 
 
 class StateFolder:

@@ -48,6 +48,7 @@ class Supervisor:
         state: StateFolder,
         *,
         metrics: Metrics | None = None,
+        stopping: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.links, self.spark, self.state, self.metrics = list(links), spark, state, metrics
@@ -57,7 +58,7 @@ class Supervisor:
         self.scaling = Scaling(runtime)
         self.flows: list[Flow] = []
         self.summary = RunSummary()
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self.on_progress: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
         self._clock = clock
         self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())

@@ -1067,6 +1067,38 @@ class AbortRolloutRequest(_message.Message):
     reason: str
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 import datetime
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+class SharedFederation(_message.Message):
+    project: str
+    federation: str
+    holder: str
+    term: int
+    left: _duration_pb2.Duration
+    version: int
+    state: str
+    def __init__(self, project: _Optional[str] = ..., federation: _Optional[str] = ..., holder: _Optional[str] = ..., term: _Optional[int] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., version: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+class HoldFederationRequest(_message.Message):
+    project: str
+    federation: str
+    holder: str
+    term: int
+    ttl: _duration_pb2.Duration
+    def __init__(self, project: _Optional[str] = ..., federation: _Optional[str] = ..., holder: _Optional[str] = ..., term: _Optional[int] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+class GetFederationRequest(_message.Message):
+    project: str
+    federation: str
+    def __init__(self, project: _Optional[str] = ..., federation: _Optional[str] = ...) -> None: ...
+class PutFederationStateRequest(_message.Message):
+    project: str
+    federation: str
+    version: int
+    state: str
+    def __init__(self, project: _Optional[str] = ..., federation: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
