@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ console: dev ## build the console from console/ (needs node and npm)
 
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)
+
+demo-disaster: dev ## lose one site after the other under load, with a gateway in front of two, lose no message; DEMO=--short
+	@$(BIN)/python demo/disaster.py $(DEMO)
 
 demo-spark: dev ## replicate the flight records between two servers with Spark, kill both in turn; DEMO="--rows 50000", DEMO=--clusters
 	@$(BIN)/python demo/replicate.py $(DEMO)

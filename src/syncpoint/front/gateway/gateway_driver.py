@@ -13,22 +13,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from syncpoint.base.kernel.publish import topic_of
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.api.health import HealthService
 from syncpoint.front.api.reflection import SERVICES, reflection_methods
 from syncpoint.front.gateway.ack_tags import tags_of
 from syncpoint.front.gateway.caller_bounds import CallerBounds
+from syncpoint.front.gateway.dual_delivery import DualDelivery
+from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import GatewayFile
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
+from syncpoint.front.gateway.site_fill import OwnCalls, SiteFill
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls
 from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.messages import health
-from syncpoint.wire.transport.calls import Methods, Streaming, Unary
+from syncpoint.wire.protobuf.messages import health, pubsub
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, Unary
 from syncpoint.wire.transport.client import MetadataItems
 from syncpoint.wire.transport.network import AnyChannel
+from syncpoint.wire.transport.tasks import unary_async
 
 AT_ONCE_S: Final = 0.05  # between a call that failed and the probe that asks why
 
@@ -61,10 +66,56 @@ class Gateway:
         self.bounds = CallerBounds(file.limits.streams_per_caller, file.limits.bytes_per_caller)
         self.calls = UnaryCalls(self.board, self.links, self.bounds, self.lost)
         self.streams = GatewayStreams(self.calls, file.drain_s)
+        self._pair_up(file)
         self.health = HealthService(("", methods.PUBLISHER.name, methods.SUBSCRIBER.name))
         self.tasks = Tasks()
         self.board.on_change = self._changed
         self.ready = False
+
+    def _pair_up(self, file: GatewayFile) -> None:
+        """Have topics of the file at two sites."""
+        own = OwnCalls(self.links)
+        self.publisher = DualPublisher(file.dual, self.calls, self._ready)
+        self.fill = SiteFill(file.dual, self.board, own, self.publisher, file.lag)
+        self.delivery = DualDelivery(self.board, own, self.publisher)
+        if file.dual:
+            self.streams.book_of = self.delivery.book_of
+            self.calls.on_acknowledged = self._acknowledged
+            self.calls.stands_in = self._stands_in
+            self.calls.on_change = self._resource_changed
+
+    async def _ready(self, topic: str) -> None:
+        await self.fill.ready(topic)
+
+    def _acknowledged(self, subscription: str, ack_ids: list[str]) -> None:
+        book = self.delivery.books.get(subscription)
+        if book is not None:
+            book.acknowledged(ack_ids)
+
+    def _stands_in(self, subscription: str, ack_ids: list[str]) -> bool:
+        book = self.delivery.books.get(subscription)
+        return book is not None and book.stands_in(ack_ids)
+
+    def _resource_changed(self, path: str, request: bytes) -> None:
+        """What is known of a topic or a subscription may hold no more."""
+        name = topic_of(request).decode("utf-8", "replace")
+        book = self.delivery.books.get(name)
+        if path != methods.SUBSCRIBER.Seek:
+            self.fill.forget(name)
+            self.delivery.changed(name)
+        elif book is not None:
+            book.acks.forget()
+
+    async def _pull(self, call: Call, request: bytes) -> bytes:
+        """A pull of a subscription that may be of a dual topic."""
+        book = await self.delivery.book_of(topic_of(request).decode("utf-8", "replace"))
+        if book is None:
+            return await self.calls.pull(call, request)
+        response, link = await self.calls.at_home(call, methods.SUBSCRIBER.Pull, request)
+        found = pubsub.PullResponse.FromString(response)
+        book.delivered(link, found)
+        answer: bytes = found.SerializeToString()
+        return answer
 
     def methods(self) -> Methods:
         """What clients may call."""
@@ -72,6 +123,9 @@ class Gateway:
         for found in (self.calls.methods(), self.streams.methods(), self.health.methods()):
             table.update(found)
         table.update(reflection_methods(SERVICES))
+        if self.file.dual:
+            table[methods.PUBLISHER.Publish.encode()] = unary_async(self.publisher.publish)
+            table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self._pull)
         return table
 
     # -- the life of it -----------------------------------------------------------------------------------------------
@@ -82,6 +136,8 @@ class Gateway:
         self.ready = True
         for name in self.links:
             self.tasks.start(self._keep_probing(name))
+        if self.file.dual:
+            self.tasks.start(self.fill.keep())
 
     def drain(self) -> None:
         """Before the server drains: balancers and clients go to another gateway."""
@@ -92,6 +148,9 @@ class Gateway:
         """Leave nothing running."""
         await self.tasks.stop()
         await self.streams.close()
+        await self.publisher.close()
+        await self.fill.close()
+        await self.delivery.close()
         await asyncio.gather(
             *(link.close() for link in self.links.values()), *(one.close() for one in self._probe_channels.values())
         )
@@ -139,6 +198,9 @@ class Gateway:
         log.warning(
             "site %s %s; home: %s", name, f"masked by {state.masked}" if state.masked else "open", self.board.home
         )
+        if state.masked and self.file.dual:
+            self.publisher.both.clear()
+            self.fill.left(name)
         if state.masked == BY_HEALTH:
             link.leave()
         home = self.board.home
@@ -167,6 +229,14 @@ class Gateway:
             "movedStreams": self.streams.moved,
             "responses": self.streams.responses,
             "refused": self.bounds.refused,
+            "dual": {
+                "published": self.publisher.published,
+                "atOneSite": self.publisher.alone,
+                "repeated": self.publisher.repeated,
+                "copied": self.fill.copied,
+                "lacks": self.fill.lacks,
+                "dropped": self.delivery.dropped,
+            },
             "sites": [self._site_status(one, now) for one in self.board.sites.values()],
         }
 

@@ -109,8 +109,8 @@ def parse(content: Any, base: Path) -> GatewayFile:
     sites = tuple(_site(name, keys, base) for name, keys in content["sites"].items())
     tags_of(one.name for one in sites)
     tls, admin, dual = content.get("tls", {}), content.get("admin", {}), content.get("dual", [])
-    if dual and len(sites) < 2:
-        raise InvalidArgument("dual", "there must be two sites to write to; name another one under `sites`")
+    if dual and len(sites) != 2:
+        raise InvalidArgument("dual", f"needs two sites, and the file has {len(sites)}; run a gateway for each pair")
     made = GatewayFile(
         sites=sites,
         listen=content.get("listen", GatewayFile.listen),

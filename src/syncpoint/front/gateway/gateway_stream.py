@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from syncpoint.base.kernel import split
 from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, Unprocessed, not_a
 from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.front.gateway.dual_delivery import DualBook
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls, passed_on
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
@@ -36,6 +38,10 @@ _ACKS, _DEADLINES = 2, 4
 log = logging.getLogger(__name__)
 
 
+async def _no_book(subscription: str) -> DualBook | None:
+    return None
+
+
 class GatewayStreams:
     """All of a gateway. `drain_s`: how long one that moves by command waits for what was lent."""
 
@@ -44,6 +50,7 @@ class GatewayStreams:
         self.tasks = Tasks()
         self.open: dict[GatewayStream, None] = {}
         self.moved = self.responses = 0
+        self.book_of: Callable[[str], Awaitable[DualBook | None]] = _no_book
 
     def methods(self) -> Methods:
         """StreamingPull."""
@@ -228,10 +235,13 @@ class GatewayStream:
 
     _properties = b""
     _exactly_once = False
+    _book: DualBook | None = None
+    _receives = ""  # the site that its book counts it at
 
     async def _run(self, first: bytes) -> None:
         board, links = self.streams.calls.board, self.streams.calls.links
         error: SyncpointError = Unavailable(TRY_AGAIN)
+        self._book = await self.streams.book_of(self.subscription)
         opening = await self._without_acks(first)
         for name in board.open_sites():
             if self._over:
@@ -259,6 +269,9 @@ class GatewayStream:
         try:
             await upstream.send(opening)
             self.link, self._upstream = link, upstream
+            if self._book is not None:
+                self._book.streams[link.name] = self._book.streams.get(link.name, 0) + 1
+                self._receives = link.name
             self._send_soon()
             while (response := await upstream.receive()) is not None:
                 if self._over:
@@ -270,10 +283,17 @@ class GatewayStream:
             upstream.cancel()
             link.end_stream(self)
             self._upstream = None
+            if not self._moving:
+                self._done_with()
 
     def deliver(self, link: SiteLink, response: bytes) -> None:
         """Pass a response on."""
-        tagged, count = split.tag_ack_ids(response, link.tag)
+        if self._book is not None:
+            found = parsed(pubsub.StreamingPullResponse, response)
+            self._book.delivered(link, found)
+            tagged, count = found.SerializeToString(), len(found.received_messages)
+        else:
+            tagged, count = split.tag_ack_ids(response, link.tag)
         if count == 0 or not self._properties:
             self._learn(response)
         link.lent(self.subscription, count)
@@ -297,6 +317,13 @@ class GatewayStream:
         finally:
             self._room = None
 
+    def _done_with(self) -> None:
+        """Nothing of the site's is under way on this stream any more."""
+        site, self._receives = self._receives, ""
+        if self._book is not None and site:
+            self._book.streams[site] -= 1
+            self._book.used()
+
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def finish(self, error: SyncpointError | None) -> None:
@@ -311,6 +338,8 @@ class GatewayStream:
             return
         self._over = True
         self.streams.open.pop(self, None)
+        if self._moving:
+            self._done_with()
         self.streams.calls.bounds.close_stream(self.who)
         if self.link is not None and not any(
             one.link is self.link and one.subscription == self.subscription for one in self.streams.open

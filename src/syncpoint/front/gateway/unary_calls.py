@@ -62,7 +62,12 @@ class UnaryCalls:
     ) -> None:
         self.board, self.links, self.bounds, self.on_lost = board, links, bounds, on_lost
         self._by_tag = {link.tag: link for link in links.values()}
-        self.on_acknowledged: Callable[[SiteLink, str, list[str]], None] | None = None
+        self.on_acknowledged: Callable[[str, list[str]], None] = lambda subscription, ack_ids: None
+        """Told of ack ids, as clients have them, that a site has acknowledged."""
+        self.stands_in: Callable[[str, list[str]], bool] = lambda subscription, ack_ids: False
+        """Whether ack ids of a site that is gone were acknowledged by copies."""
+        self.on_change: Callable[[str, bytes], None] = lambda method, request: None
+        """Told of a change that the home has made."""
 
     def methods(self) -> Methods:
         """Every method with one request and one answer of Publisher, Subscriber, SchemaService and IAMPolicy."""
@@ -73,7 +78,7 @@ class UnaryCalls:
                     reads = method.descriptor.name.startswith(_READS)
                     table[method.encode()] = unary_async(self._read if reads else self._change)
         table[methods.PUBLISHER.Publish.encode()] = unary_async(self.publish)
-        table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self._pull)
+        table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self.pull)
         table[methods.SUBSCRIBER.Acknowledge.encode()] = unary_async(self._acknowledge)
         table[methods.SUBSCRIBER.ModifyAckDeadline.encode()] = unary_async(self._modify)
         return table
@@ -107,7 +112,8 @@ class UnaryCalls:
     async def _read(self, call: Call, request: bytes) -> bytes:
         return (await self.at_home(call, call.path.decode(), request))[0]
 
-    async def _pull(self, call: Call, request: bytes) -> bytes:
+    async def pull(self, call: Call, request: bytes) -> bytes:
+        """Messages of the home, with tagged ack ids."""
         response, link = await self.at_home(call, methods.SUBSCRIBER.Pull, request)
         return split.tag_ack_ids(response, link.tag)[0]
 
@@ -117,6 +123,7 @@ class UnaryCalls:
         path = call.path.decode()
         with self.bounds.sending(call, len(request)):
             response, home = await self.at_home(call, path, request)
+            self.on_change(path, request)
             await self.change_elsewhere(call, path, request, [home.name])
             return response
 
@@ -185,7 +192,7 @@ class UnaryCalls:
         self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
     ) -> bytes:
         if not self.board.is_open(link.name) and not self.board.sites[link.name].answers:
-            raise self._not_reached(link, others + ids, field)
+            return self._of_gone(link, others, ids, field)
         with self.bounds.sending(call, len(ids)):
             try:
                 response = await link.unary(path, others + ids, passed_on(call), left_s(call))
@@ -193,18 +200,26 @@ class UnaryCalls:
                 if error.code in MOVABLE:
                     self.on_lost(link.name)
                     if not self.board.is_open(link.name):
-                        raise self._not_reached(link, others + ids, field) from None
+                        return self._of_gone(link, others, ids, field)
                 raise
         subscription = topic_of(others).decode()
         if subscription in link.outstanding and (field == 2 or split.varint_of(others, 3) <= 0):
             link.lent(subscription, -(len(ids) // ACK_ID_FIELD_BYTES))
-        if field == 2 and self.on_acknowledged is not None:
-            self.on_acknowledged(link, subscription, split_ids(ids, field))
+        if field == 2:
+            self.on_acknowledged(subscription, self._as_lent(link, ids, field))
         return response
 
-    def _not_reached(self, link: SiteLink, request: bytes, field: int) -> SyncpointError:
-        """Ack ids of a site that is gone: unknown, and nothing to wait for, so that a client goes on with others."""
-        return ack_failure([], unknown=split_ids(request, field))
+    def _of_gone(self, link: SiteLink, others: bytes, ids: bytes, field: int) -> bytes:
+        """Ack ids of a site that is gone: acknowledged by copies, or unknown; there is nothing to wait for, so that a
+        client goes on with others.
+        """
+        if field == 2 and self.stands_in(topic_of(others).decode(), self._as_lent(link, ids, field)):
+            return b""
+        raise ack_failure([], unknown=split_ids(ids, field))
+
+    def _as_lent(self, link: SiteLink, ids: bytes, field: int) -> list[str]:
+        tag = link.tag.decode()
+        return [tag + one for one in split_ids(ids, field)]
 
 
 def split_ids(request: bytes, field: int) -> list[str]:

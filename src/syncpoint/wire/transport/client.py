@@ -139,6 +139,7 @@ class Channel:
         loop = asyncio.get_running_loop()
         if self._connecting is None:
             self._connecting = loop.create_task(self._connect())
+            self._connecting.add_done_callback(_seen)
         task = self._connecting
         # Callers share the attempt; one that gives up must not end it for the others.
         wait_s = None if deadline is None else max(0.0, deadline - loop.time())
@@ -195,6 +196,12 @@ class Channel:
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(until_beat(loop.time(), self.limits.sweep_s), self._sweep)
+
+
+def _seen(connecting: asyncio.Task[ClientConnection]) -> None:
+    """A failure is for those who wait for the connection; where all have given up, nobody misses it."""
+    if not connecting.cancelled():
+        connecting.exception()
 
 
 def _size(message: bytes | list[bytes]) -> int:

@@ -1,0 +1,251 @@
+"""One stream out of two sites: subscribers of dual topics get each message from the home, and once.
+
+Place: between the relays and `dual_identities`. The other site has the same messages in the same subscription. While
+clients receive here, a stream of the gateway's own (a *shadow*) holds the other site's copies, and acknowledges each
+when its original is acknowledged. When that site becomes the home the shadow gives back what it holds, and what was
+acknowledged before is acknowledged there instead of being delivered.
+Bounded: see `dual_identities`; a shadow holds `HELD_MAX` copies. What a gateway forgets, or never knew because it
+started anew, may be delivered again after a move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.front.gateway.dual_identities import AckBook
+from syncpoint.front.gateway.dual_publish import IDENTITY
+from syncpoint.front.gateway.dual_publisher import DualPublisher
+from syncpoint.front.gateway.site_board import SiteBoard
+from syncpoint.front.gateway.site_fill import FILL, LEASE_S, OwnCalls
+from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
+
+HELD_MAX: Final = 10_000
+IDS_EACH: Final = 2_500  # of one request
+FLUSH_S: Final = 0.05
+EXTEND_S: Final = LEASE_S / 3
+IDLE_S: Final = 60.0  # of a subscription that is pulled from, without a stream
+BOOKS_MAX: Final = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class DualDelivery:
+    """All subscriptions of dual topics that clients receive from here."""
+
+    def __init__(self, board: SiteBoard, own: OwnCalls, publisher: DualPublisher) -> None:
+        self.board, self.own, self.publisher = board, own, publisher
+        self.books: dict[str, DualBook] = {}
+        self._plain: set[str] = set()
+        self.tasks = Tasks()
+
+    async def book_of(self, subscription: str) -> DualBook | None:
+        """The book of a subscription; None: its topic is at one site alone, or it is not known."""
+        book = self.books.get(subscription)
+        if book is not None:
+            book.used()
+            return book
+        if subscription in self._plain or f"/subscriptions/{FILL}" in subscription:
+            return None
+        try:
+            found = await self.own.call(self.board.home, methods.SUBSCRIBER.GetSubscription, subscription=subscription)
+        except SyncpointError as error:
+            log.info("%s is taken to be of one site: %s", subscription, error)
+            return None
+        if self.publisher.answer_of(found.topic) is None:
+            if len(self._plain) >= BOOKS_MAX:
+                self._plain.clear()
+            self._plain.add(subscription)
+            return None
+        book = self.books.get(subscription)
+        if book is None:
+            book = self.books[subscription] = DualBook(self, found)
+            self.tasks.start(book.keep())
+        book.used()
+        return book
+
+    def changed(self, subscription: str) -> None:
+        """A subscription was created, deleted or moved back: nothing is known of it any more."""
+        self._plain.discard(subscription)
+        book = self.books.pop(subscription, None)
+        if book is not None:
+            book.over = True
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were not delivered because a subscriber had acknowledged them before."""
+        return sum(book.acks.dropped for book in self.books.values())
+
+    async def close(self) -> None:
+        """Leave nothing running."""
+        await self.tasks.stop()
+
+
+class DualBook:
+    """One subscription. `streams`: how many clients have one open at each site."""
+
+    def __init__(self, delivery: DualDelivery, record: Any) -> None:
+        self.delivery, self.name = delivery, record.name
+        self.exactly_once = bool(record.enable_exactly_once_delivery)
+        self.acks = AckBook()
+        self.over = False
+        self.streams: dict[str, int] = {}
+        self._used = 0.0
+        self._site = ""  # whose copies are held
+        self._done: dict[str, list[str]] = {}  # by site: ack ids to be acknowledged there
+
+    def used(self) -> None:
+        """Somebody receives."""
+        self._used = self._now()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # -- what passes --------------------------------------------------------------------------------------------------
+
+    def delivered(self, link: SiteLink, response: Any) -> None:
+        """Take out of a response what was acknowledged before, and tag the rest."""
+        now, tag, kept = self._now(), link.tag.decode(), []
+        for one in response.received_messages:
+            if self.acks.deliver(tag + one.ack_id, one.message.attributes.get(IDENTITY, ""), now):
+                one.ack_id = tag + one.ack_id
+                kept.append(one)
+            else:
+                self._done.setdefault(link.name, []).append(one.ack_id)
+        if len(kept) < len(response.received_messages):
+            del response.received_messages[:]
+            response.received_messages.extend(kept)
+
+    def acknowledged(self, ack_ids: list[str]) -> None:
+        """A subscriber acknowledged these, as it has them."""
+        copies = self.acks.acknowledged(ack_ids, self._now())
+        if copies:
+            self._done.setdefault(self._site, []).extend(copies)
+
+    def stands_in(self, ack_ids: list[str]) -> bool:
+        """Acknowledge messages whose site is gone, by their copies; False where that would not be true."""
+        if self.exactly_once or not self.acks.knows(ack_ids):
+            return False
+        self.acknowledged(ack_ids)
+        return True
+
+    # -- the shadow ---------------------------------------------------------------------------------------------------
+
+    def _shadowed(self) -> str:
+        """The site whose copies are to be held: the one that clients do not receive from; "" for none."""
+        board = self.delivery.board
+        for site in board.sites.values():
+            if site.name != board.home and site.answers and not self.streams.get(site.name):
+                return site.name
+        return ""
+
+    async def keep(self) -> None:
+        """Hold the copies of whichever site is not the home, for as long as somebody receives."""
+        flushing = self.delivery.tasks.start(self._flush())
+        try:
+            while not self.over:
+                if not any(self.streams.values()) and self._now() > self._used + IDLE_S:
+                    break
+                site = self._shadowed()
+                if site:
+                    try:
+                        await ShadowStream(self, site).run()
+                    except SyncpointError as error:
+                        log.info("copies of %s at %s: %s", self.name, site, error)
+                await asyncio.sleep(0.2)
+        finally:
+            flushing.cancel()
+            if self.delivery.books.get(self.name) is self:
+                del self.delivery.books[self.name]
+
+    def moves(self, site: str) -> bool:
+        """Whether a shadow at a site is to end, so that its copies are delivered: the site is the home, and what is
+        under way elsewhere is done with.
+        """
+        board = self.delivery.board
+        if self.over or not board.sites[site].answers:
+            return True
+        return board.home == site and not any(count for name, count in self.streams.items() if name != site)
+
+    def hold(self, site: str, response: Any) -> None:
+        """Copies came from a site."""
+        self._site, now = site, self._now()
+        for one in response.received_messages:
+            if not self.acks.hold(one.message.attributes.get(IDENTITY, ""), one.ack_id, now):
+                self._done.setdefault(site, []).append(one.ack_id)
+
+    async def _flush(self) -> None:
+        """Acknowledge, in the background, what is done with."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            done, self._done = self._done, {}
+            for site, ids in done.items():
+                if self.delivery.board.sites[site].answers:
+                    await self.send(site, methods.SUBSCRIBER.Acknowledge, ids)
+
+    async def send(self, site: str, method: methods.Method, ids: Sequence[str], **fields: Any) -> None:
+        """Ack ids to a site, some at a time. What does not arrive comes again, and is known then."""
+        for at in range(0, len(ids), IDS_EACH):
+            some = list(ids[at : at + IDS_EACH])
+            try:
+                await self.delivery.own.call(site, method, subscription=self.name, ack_ids=some, **fields)
+            except SyncpointError as error:
+                log.info("copies of %s at %s come again: %s", self.name, site, error)
+                return
+
+
+class ShadowStream:
+    """Holds the copies of one site until it is the home."""
+
+    def __init__(self, book: DualBook, site: str) -> None:
+        self.book, self.site = book, site
+        self._over = False
+
+    def lost(self) -> None:
+        """The site is left."""
+        self._over = True
+
+    def move(self) -> None:
+        """Which site is the home is asked in `run`."""
+
+    async def run(self) -> None:
+        """Raises `SyncpointError`."""
+        book, loop = self.book, asyncio.get_running_loop()
+        link = book.delivery.own.links[self.site]
+        upstream = link.stream(self, methods.SUBSCRIBER.StreamingPull, link.own())
+        opening = pubsub.StreamingPullRequest(
+            subscription=book.name, stream_ack_deadline_seconds=LEASE_S, max_outstanding_messages=HELD_MAX
+        )
+        receiving: asyncio.Future[bytes | None] | None = None
+        extend_at = loop.time() + EXTEND_S
+        try:
+            await upstream.send(opening.SerializeToString())
+            while not self._over and not book.moves(self.site):
+                receiving = receiving or asyncio.ensure_future(upstream.receive())
+                await asyncio.wait((receiving,), timeout=0.1)
+                if receiving.done():
+                    response, receiving = receiving.result(), None
+                    if response is None:
+                        return
+                    book.hold(self.site, pubsub.StreamingPullResponse.FromString(response))
+                if loop.time() >= extend_at:
+                    extend_at = loop.time() + EXTEND_S
+                    await self._modify(list(book.acks.held.values()), LEASE_S)
+        finally:
+            upstream.cancel()
+            link.end_stream(self)
+            if receiving is not None:
+                receiving.cancel()
+            given_back = book.acks.release()
+            if book.delivery.board.sites[self.site].answers:
+                book.delivery.tasks.start(self._modify(given_back, 0))
+
+    async def _modify(self, ids: Sequence[str], seconds: int) -> None:
+        path = methods.SUBSCRIBER.ModifyAckDeadline
+        await self.book.send(self.site, path, ids, ack_deadline_seconds=seconds)

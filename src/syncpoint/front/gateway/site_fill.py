@@ -1,0 +1,325 @@
+"""What a site lacks of dual topics is brought to it: topics, subscriptions, and messages.
+
+Place: beside `dual_publisher`, with the gateway's own credentials. On each dual topic each site has a subscription
+`gateway-fill-TOPIC`; what comes on it is acknowledged when the other site certainly has it, and else published there
+under the same identity, which the site recognises where it has it after all.
+Promise: a message that was answered is at both sites in the end, once each, whatever dies in between; a site that was
+left is held back until it has the topics and subscriptions of the home, and lacks no more than `lag` messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.base.runtime.tasks import Tasks
+from syncpoint.front.gateway.dual_publish import IDENTITY
+from syncpoint.front.gateway.dual_publisher import DualPublisher
+from syncpoint.front.gateway.gateway_file import DualTopics
+from syncpoint.front.gateway.site_board import SiteBoard
+from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import admin, pubsub
+from syncpoint.wire.protobuf.methods import Method
+
+FILL: Final = "gateway-fill-"
+WINDOW_S: Final = 3600  # of topics that drop no duplicates yet
+ROUND_S: Final = 2.0
+CALL_S: Final = 5.0
+LEASE_S: Final = 60
+AHEAD: Final = 2_000  # messages of a topic that wait here to be compared
+BATCH, BATCH_BYTES = 100, 1 << 20
+NOT_COMPARED: Final = "its topics and messages are not compared with the home's yet"
+
+log = logging.getLogger(__name__)
+
+
+def fill_of(topic: str) -> str:
+    """The subscription by which a dual topic is copied."""
+    project, _, short = topic.partition("/topics/")
+    return f"{project}/subscriptions/{FILL}{short}"
+
+
+class Waiting(NamedTuple):
+    """A message that may have to be copied."""
+
+    ack_id: str
+    identity: str
+    message: Any
+
+
+def _key(one: Waiting) -> str:
+    key: str = one.message.ordering_key
+    return key
+
+
+class OwnCalls:
+    """Calls of the gateway itself to a site."""
+
+    def __init__(self, links: Mapping[str, SiteLink]) -> None:
+        self.links = links
+
+    async def call(self, site: str, method: Method, **fields: Any) -> Any:
+        """The answer of a method. Raises `SyncpointError`."""
+        return await self.send(site, method, method.request(**fields))
+
+    async def send(self, site: str, method: Method, request: Any) -> Any:
+        """The same with a request."""
+        link = self.links[site]
+        return method.response.FromString(await link.unary(method, request.SerializeToString(), link.own(), CALL_S))
+
+
+class SiteFill:
+    """All dual topics. `lacks[site]`: how many messages of the others a site lacks, as of the newest look."""
+
+    def __init__(
+        self, patterns: Sequence[DualTopics], board: SiteBoard, own: OwnCalls, publisher: DualPublisher, lag: int
+    ) -> None:
+        self._patterns, self.board, self.own, self.publisher, self._lag = patterns, board, own, publisher, lag
+        self._done: dict[str, set[str]] = {name: set() for name in board.sites}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.tasks = Tasks()
+        self._copying: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self.lacks: dict[str, int] = {}
+        self.copied = 0
+
+    # -- topics and subscriptions -------------------------------------------------------------------------------------
+
+    async def ready(self, topic: str) -> None:
+        """Return once every site that takes calls drops duplicates of a topic, and keeps what the other may lack."""
+        sites = self.board.open_sites()
+        if all(topic in self._done[site] for site in sites):
+            return
+        try:
+            await self._bring(topic, sites)
+        except SyncpointError as error:
+            if error.code in (Code.PERMISSION_DENIED, Code.UNAUTHENTICATED):
+                raise FailedPrecondition(
+                    f"The gateway may not prepare {topic} for two sites: {error.message} Give `credentials` of the"
+                    " sites to an account with roles/pubsub.editor and roles/syncpoint.admin."
+                ) from error
+            raise
+
+    def forget(self, topic: str) -> None:
+        """A topic was created or deleted: look at it anew before it is published to."""
+        for done in self._done.values():
+            done.discard(topic)
+
+    def left(self, site: str) -> None:
+        """A site is left: it may miss anything from now on."""
+        self._done[site].clear()
+        self.board.hold(site, NOT_COMPARED)
+
+    async def _bring(self, topic: str, sites: Sequence[str]) -> None:
+        """Let sites have a topic as the home has it."""
+        async with self._locks.setdefault(topic, asyncio.Lock()):
+            home = self.board.home
+            record = await self.own.call(home, methods.PUBLISHER.GetTopic, topic=topic)
+            subscriptions = [one async for one in self._subscriptions(home, topic)]
+            for site in sites:
+                if topic not in self._done[site]:
+                    await self._bring_to(site, record, subscriptions if site != home else ())
+                    self._done[site].add(topic)
+                    self._copy(topic, site)
+
+    async def _bring_to(self, site: str, record: Any, subscriptions: Sequence[Any]) -> None:
+        await self._made(site, methods.PUBLISHER.CreateTopic, record)
+        found = await self.own.call(site, methods.ADMIN.GetTopicOptions, topic=record.name)
+        if not found.duplicate_detection_window.seconds:
+            options = admin.TopicOptions(topic=record.name, duplicate_detection_window={"seconds": WINDOW_S})
+            mask = {"paths": ["duplicate_detection_window"]}
+            await self.own.call(site, methods.ADMIN.UpdateTopicOptions, options=options, update_mask=mask)
+        fill = pubsub.Subscription(
+            name=fill_of(record.name),
+            topic=record.name,
+            ack_deadline_seconds=LEASE_S,
+            enable_message_ordering=True,
+            expiration_policy={},
+        )
+        for one in (fill, *subscriptions):
+            await self._made(site, methods.SUBSCRIBER.CreateSubscription, one)
+
+    async def _made(self, site: str, method: Method, record: Any) -> None:
+        try:
+            await self.own.send(site, method, record)
+        except SyncpointError as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
+
+    async def _subscriptions(self, site: str, topic: str) -> Any:
+        names = await self.own.call(site, methods.PUBLISHER.ListTopicSubscriptions, topic=topic, page_size=1000)
+        for name in names.subscriptions:
+            if f"/subscriptions/{FILL}" not in name:
+                yield await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=name)
+
+    async def _topics(self, site: str) -> list[str]:
+        """The dual topics that a site has."""
+        found, projects = [], {one.topics.partition("/topics/")[0] for one in self._patterns}
+        for project in projects:
+            token = ""
+            while True:
+                page = await self.own.call(
+                    site, methods.PUBLISHER.ListTopics, project=project, page_size=1000, page_token=token
+                )
+                found += [one.name for one in page.topics if self.publisher.answer_of(one.name) is not None]
+                token = page.next_page_token
+                if not token:
+                    break
+        return found
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Look again and again."""
+        while True:
+            try:
+                await self._round()
+            except SyncpointError as error:
+                log.warning("dual topics are looked at again: %s", error)
+            await asyncio.sleep(ROUND_S)
+
+    async def _round(self) -> None:
+        topics = await self._topics(self.board.home)
+        answering = [site.name for site in self.board.sites.values() if site.answers]
+        for topic in topics:
+            if not all(topic in self._done[site] for site in answering):
+                await self._bring(topic, answering)
+        for site in self.board.sites.values():
+            if site.masked and site.answers:
+                self.lacks[site.name] = lacks = await self._lacking(topics, answering)
+                why = f"{lacks:,} messages are not copied yet" if lacks > self._lag else ""
+                self.board.hold(site.name, why)
+
+    async def _lacking(self, topics: Sequence[str], sites: Sequence[str]) -> int:
+        """Messages that one site has and the other may lack."""
+        total = 0
+        for topic in topics:
+            for site in sites:
+                state = await self.own.call(site, methods.ADMIN.GetSubscriptionState, subscription=fill_of(topic))
+                total += state.backlog_messages
+        return total
+
+    # -- copying ------------------------------------------------------------------------------------------------------
+
+    def _copy(self, topic: str, site: str) -> None:
+        if (topic, site) not in self._copying:
+            self._copying[topic, site] = self.tasks.start(self._keep_copying(topic, site))
+
+    async def _keep_copying(self, topic: str, site: str) -> None:
+        other = next(one for one in self.board.sites if one != site)
+        while True:
+            if self.board.sites[site].answers and self.board.sites[other].answers:
+                try:
+                    await FillStream(self, topic, site, other).run()
+                except SyncpointError as error:
+                    if error.code is Code.NOT_FOUND and topic not in self._done[site]:
+                        del self._copying[topic, site]
+                        return  # the topic is gone; who brings it back begins anew
+                    log.info("copying %s from %s goes on: %s", topic, site, error)
+                    if error.code is Code.NOT_FOUND:
+                        self.forget(topic)
+            await asyncio.sleep(0.5)
+
+    async def close(self) -> None:
+        """Leave nothing running."""
+        await self.tasks.stop()
+
+
+class FillStream:
+    """One topic from one site to the other, until a stream ends."""
+
+    def __init__(self, fill: SiteFill, topic: str, site: str, other: str) -> None:
+        self.fill, self.topic, self.site, self.other = fill, topic, site, other
+        self._waiting: deque[Waiting] = deque()
+        self._over = False
+
+    def lost(self) -> None:
+        """The site is left."""
+        self._over = True
+
+    def move(self) -> None:
+        """Which site is the home does not matter here."""
+
+    async def run(self) -> None:
+        """Raises `SyncpointError`."""
+        link = self.fill.own.links[self.site]
+        upstream = link.stream(self, methods.SUBSCRIBER.StreamingPull, link.own())
+        opening = pubsub.StreamingPullRequest(
+            subscription=fill_of(self.topic), stream_ack_deadline_seconds=LEASE_S, max_outstanding_messages=AHEAD
+        )
+        comparing = self.fill.tasks.start(self._compare())
+        try:
+            await upstream.send(opening.SerializeToString())
+            receiving = asyncio.ensure_future(upstream.receive())
+            while not self._over:
+                await asyncio.wait((receiving, comparing), return_when=asyncio.FIRST_COMPLETED)
+                if comparing.done():
+                    receiving.cancel()
+                    comparing.result()
+                    return
+                response = receiving.result()
+                if response is None:
+                    return
+                self._take(response)
+                receiving = asyncio.ensure_future(upstream.receive())
+            receiving.cancel()
+        finally:
+            self._over = True
+            upstream.cancel()
+            link.end_stream(self)
+            comparing.cancel()
+
+    def _take(self, response: bytes) -> None:
+        for one in pubsub.StreamingPullResponse.FromString(response).received_messages:
+            message = one.message
+            identity = message.attributes.get(IDENTITY) or f"fill.{self.site}.{message.message_id}"
+            self._waiting.append(Waiting(one.ack_id, identity, message))
+
+    async def _compare(self) -> None:
+        board, publisher = self.fill.board, self.fill.publisher
+        loop = asyncio.get_running_loop()
+        while not self._over and board.sites[self.other].answers:
+            there: list[str] = []
+            lacking: list[Waiting] = []
+            size = 0
+            while self._waiting and len(there) < AHEAD and len(lacking) < BATCH and size < BATCH_BYTES:
+                one = self._waiting[0]
+                if one.identity.startswith(f"fill.{self.other}.") or publisher.both.has(one.identity, loop.time()):
+                    there.append(one.ack_id)
+                elif one.identity in publisher.flying or (
+                    lacking and lacking[0].message.ordering_key != one.message.ordering_key
+                ):
+                    break
+                else:
+                    lacking.append(one)
+                    size += one.message.ByteSize()
+                self._waiting.popleft()
+            if lacking:
+                await self._publish(lacking)
+                there += [one.ack_id for one in lacking]
+            if there:
+                await self.fill.own.call(
+                    self.site, methods.SUBSCRIBER.Acknowledge, subscription=fill_of(self.topic), ack_ids=there
+                )
+            else:
+                await asyncio.sleep(0.05)
+
+    async def _publish(self, lacking: Sequence[Waiting]) -> None:
+        """Bring messages to the other site, under their identities. Raises `SyncpointError`."""
+        messages = [
+            pubsub.PubsubMessage(
+                data=one.message.data,
+                attributes={**one.message.attributes, IDENTITY: one.identity},
+                ordering_key=one.message.ordering_key,
+            )
+            for one in lacking
+        ]
+        await self.fill.own.call(self.other, methods.PUBLISHER.Publish, topic=self.topic, messages=messages)
+        now = asyncio.get_running_loop().time()
+        for one in lacking:
+            self.fill.publisher.both.add(one.identity, now)
+        self.fill.copied += len(lacking)
