@@ -199,3 +199,54 @@ def test_exactly_once_outcomes_name_the_ids_that_the_client_has(
     published(space, topic, range(20))
     eventually(lambda: len(outcomes) == 20, 30)
     assert {one.name for one in outcomes} == {"SUCCESS"}
+
+
+@pytest.fixture
+def dual_sites(
+    boot: Callable[..., ServerProcess], tmp_path: Path
+) -> Iterator[tuple[list[ServerProcess], GatewayProcess]]:
+    servers = [boot(), boot()]
+    more = {"dual": [{"topics": "projects/dual/topics/*"}], "drain": "1s", "recover": {"lag": 0}}
+    gateway = GatewayProcess(tmp_path, {"eu": servers[0].endpoint, "us": servers[1].endpoint}, more)
+    yield servers, gateway
+    gateway.end()
+
+
+@pytest.mark.timeout(120)
+def test_dual_topics_are_at_both_sites_and_received_once(
+    dual_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    servers, gateway = dual_sites
+    space = enter(gateway.endpoint)
+    space.project = "dual"
+    topic, subscription = space.pair(enable_message_ordering=True, retain_acked_messages=True)
+    probe = space.subscription(topic, "probe", enable_message_ordering=True)
+
+    def held(server: ServerProcess) -> list[tuple[str, bytes]]:
+        """Identity and data of all that a site has for a subscription that nobody receives from."""
+        messages = [one.message for one in enter(server.endpoint).pull(probe, 60)]
+        return [(one.attributes["sys.MessageId"], one.data) for one in messages]
+
+    space.publish(topic, *(b"%d" % n for n in range(20)), key="k")
+    assert gateway.say("mask", "us").returncode == 0
+    space.publish(topic, *(b"%d" % n for n in range(20, 40)), key="k")
+    eventually(lambda: gateway.say("unmask", "us").returncode == 0, 30)  # once it lacks nothing
+    space.publish(topic, *(b"%d" % n for n in range(40, 60)), key="k")
+    one, two = held(servers[0]), held(servers[1])
+    assert one == two
+    assert [int(data) for _, data in one] == list(range(60))
+    assert len({identity for identity, _ in one}) == 60
+
+    # What is acknowledged at the home is not delivered at the other site, also when acknowledged after the home died.
+    lent = space.pull(subscription, 60)
+    space.ack(subscription, *lent[:30])
+    servers[0].kill9()
+    eventually(lambda: gateway.states()["us"] == "home", 20)
+    space.ack(subscription, *lent[30:50])
+    rest = space.pull(subscription, 10)
+    assert [int(one.message.data) for one in rest] == list(range(50, 60))
+    # A seek brings back what was acknowledged.
+    space.ack(subscription, *rest)
+    space.api.seek({"subscription": subscription, "time": {"seconds": 0}})
+    again = [int(one.message.data) for one in space.pull(subscription, 60)]
+    assert again == list(range(60))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.front.api.health import HealthService
 from syncpoint.front.gateway.ack_tags import tag_of
+from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
-from syncpoint.front.gateway.gateway_file import CallerLimits, GatewayFile, HealthSettings, SiteSpec
+from syncpoint.front.gateway.gateway_file import CallerLimits, DualTopics, GatewayFile, HealthSettings, SiteSpec
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import ack_outcomes
@@ -32,6 +34,8 @@ class FakeSite:
         self.asked: list[tuple[str, bytes]] = []
         self.shown: list[dict[bytes, bytes]] = []
         self.faults = Faults(SystemRandom())
+        self.stored: list[tuple[str, bytes]] = []  # identity and data, in the order of storing
+        self.answers_lost = 0
 
     def methods(self) -> Methods:
         table: dict[bytes, Any] = {
@@ -54,6 +58,14 @@ class FakeSite:
         if self.hangs:
             return
         if path == PUBLISH:
+            for one in pubsub.PublishRequest.FromString(request).messages:
+                identity = one.attributes[IDENTITY]
+                if identity not in [known for known, _ in self.stored] or not identity:
+                    self.stored.append((identity, one.data))
+            if self.answers_lost:
+                self.answers_lost -= 1
+                call.fail(Unavailable("The connection was lost."))
+                return
             call.reply(pubsub.PublishResponse(message_ids=[self.name]).SerializeToString())
         elif path == PULL:
             lent = [pubsub.ReceivedMessage(ack_id=f"of-{self.name}")]
@@ -76,10 +88,21 @@ FILE = GatewayFile(
 class Harness:
     """Two sites, a gateway, and a client of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: str = "") -> None:
         self.eu, self.us = FakeSite("eu"), FakeSite("us")
-        self.gateway = Gateway(FILE, {"eu": self.eu.access(), "us": self.us.access()})
+        roomy = CallerLimits(bytes_per_caller=10_000)
+        file = replace(FILE, dual=(DualTopics("t*", answer),), limits=roomy) if answer else FILE
+        self.gateway = Gateway(file, {"eu": self.eu.access(), "us": self.us.access()})
+        self.gateway.fill.ready = self._ready  # type: ignore[method-assign]  # these sites have no topics
         self.client = MemoryChannel(self.gateway.methods())
+
+    async def _ready(self, topic: str) -> None:
+        assert topic == "t"
+
+    async def send(self, data: bytes, key: str = "", **more: Any) -> None:
+        message = pubsub.PubsubMessage(data=data, ordering_key=key)
+        request = pubsub.PublishRequest(topic="t", messages=[message])
+        await self.client.unary(PUBLISH, request.SerializeToString(), **more)
 
     async def publish(self, size: int = 1) -> str:
         request = pubsub.PublishRequest(topic="t", messages=[pubsub.PubsubMessage(data=b"x" * size)])
@@ -89,9 +112,9 @@ class Harness:
         return str(pubsub.PublishResponse.FromString(answer).message_ids[0])
 
 
-def in_harness(work: Any) -> None:
+def in_harness(work: Any, answer: str = "") -> None:
     async def run() -> None:
-        harness = Harness()
+        harness = Harness(answer)
         await harness.gateway.start()
         try:
             await asyncio.wait_for(work(harness), 10)
@@ -198,3 +221,67 @@ def test_a_caller_has_its_share_and_no_more() -> None:
         assert harness.gateway.status()["refused"] == 1
 
     in_harness(work)
+
+
+def test_a_dual_publish_is_at_both_sites_once_whatever_answers_are_lost() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.answers_lost = harness.us.answers_lost = 2
+        await harness.send(b"a")
+        assert harness.eu.stored == harness.us.stored
+        assert len(harness.eu.stored) == 1
+        assert harness.gateway.status()["dual"]["atOneSite"] == 0
+
+    in_harness(work, "strict")
+
+
+def test_messages_of_a_key_keep_their_order_at_both_sites() -> None:
+    async def work(harness: Harness) -> None:
+        harness.us.answers_lost = 3
+        await asyncio.gather(*(harness.send(b"%d" % number, "k") for number in range(10)))
+        for site in (harness.eu, harness.us):
+            assert [int(data) for _, data in site.stored] == list(range(10))
+
+    in_harness(work, "degrade")
+
+
+def test_a_site_that_hangs_holds_a_publish_until_it_is_left() -> None:
+    async def work(harness: Harness) -> None:
+        harness.us.hangs = True
+        await harness.send(b"a")
+        assert not harness.gateway.board.is_open("us")
+        assert harness.us.stored == []
+        assert len(harness.eu.stored) == 1
+        await harness.send(b"b")
+        assert len(harness.eu.stored) == 2
+
+    in_harness(work, "degrade")
+
+
+def test_strict_refuses_with_one_site_and_available_goes_on() -> None:
+    async def refused(harness: Harness) -> None:
+        harness.gateway.mask("us")
+        with pytest.raises(SyncpointError, match="Only one site takes calls"):
+            await harness.send(b"a")
+        assert harness.eu.stored == []
+
+    async def stored(harness: Harness) -> None:
+        harness.us.hangs = True
+        await asyncio.wait_for(harness.send(b"a"), 0.04)  # before anybody knows that the other one hangs
+        assert len(harness.eu.stored) == 1
+
+    in_harness(refused, "strict")
+    in_harness(stored, "available")
+
+
+def test_a_publisher_that_reads_unknown_and_tries_again_stores_once() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.answers_lost = harness.us.answers_lost = 1_000
+        with pytest.raises(SyncpointError):
+            await harness.send(b"a", timeout=0.2)
+        harness.eu.answers_lost = harness.us.answers_lost = 0
+        await harness.send(b"a")
+        assert len(harness.eu.stored) == len(harness.us.stored) == 1
+        await harness.send(b"a")  # another message with the same bytes
+        assert len(harness.eu.stored) == len(harness.us.stored) == 2
+
+    in_harness(work, "degrade")

@@ -1,0 +1,60 @@
+"""What is remembered by identity: bounded, forgotten in time where publishers chose it, and acknowledged by copies."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncpoint.front.gateway import dual_identities
+from syncpoint.front.gateway.dual_identities import GIVEN_S, AckBook, KnownIdentities
+
+
+def test_the_oldest_are_forgotten() -> None:
+    known = KnownIdentities(2)
+    for number in range(3):
+        known.add(f"gw-{number}", 0.0)
+    known.add("gw-1", 0.0)
+    assert [known.has(f"gw-{number}", 1e9) for number in range(3)] == [False, True, True]
+    known.clear()
+    assert len(known) == 0
+
+
+def test_an_identity_of_a_publisher_is_believed_for_a_while() -> None:
+    known = KnownIdentities(10)
+    known.add("order-7", 100.0)
+    assert known.has("order-7", 100.0 + GIVEN_S - 1)
+    assert not known.has("order-7", 100.0 + GIVEN_S)  # published again by now, it may be another message
+
+
+def test_what_was_acknowledged_is_not_delivered_again() -> None:
+    book = AckBook()
+    assert book.deliver("eu.1", "gw-a", 0.0)
+    assert book.deliver("eu.2", "", 0.0)  # without an identity nothing is known of it
+    assert book.knows(["eu.1"])
+    assert not book.knows(["eu.1", "eu.2"])
+    assert book.acknowledged(["eu.1", "eu.2", "eu.9"], 1.0) == []
+    assert not book.deliver("us.1", "gw-a", 2.0)
+    assert book.dropped == 1
+    book.forget()  # a seek
+    assert book.deliver("us.1", "gw-a", 3.0)
+
+
+def test_a_copy_is_acknowledged_with_its_original_whichever_comes_first() -> None:
+    book = AckBook()
+    book.deliver("eu.1", "gw-a", 0.0)
+    book.deliver("eu.2", "gw-b", 0.0)
+    assert book.hold("gw-a", "copy-a", 0.0)
+    assert book.acknowledged(["eu.1", "eu.2"], 1.0) == ["copy-a"]
+    assert not book.hold("gw-b", "copy-b", 2.0)
+    assert book.hold("gw-c", "copy-c", 2.0)
+    assert book.hold("", "copy-d", 2.0)
+    assert book.release() == ["copy-c", "copy-d"]
+    assert book.held == {}
+
+
+def test_what_is_lent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dual_identities, "LENT_MAX", 2)
+    book = AckBook()
+    for number in range(3):
+        book.deliver(f"eu.{number}", f"gw-{number}", 0.0)
+    assert not book.knows(["eu.0"])
+    assert book.knows(["eu.1", "eu.2"])
