@@ -21,7 +21,7 @@ from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.site_board import SiteBoard
-from syncpoint.front.gateway.site_fill import FILL, LEASE_S, OwnCalls
+from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class DualDelivery:
     """All subscriptions of dual topics that clients receive from here."""
 
-    def __init__(self, board: SiteBoard, own: OwnCalls, publisher: DualPublisher) -> None:
+    def __init__(self, board: SiteBoard, own: SiteCalls, publisher: DualPublisher) -> None:
         self.board, self.own, self.publisher = board, own, publisher
         self.books: dict[str, DualBook] = {}
         self._plain: set[str] = set()

@@ -150,7 +150,7 @@ class Doubts:
         return blake2b(request, digest_size=16, key=caller.encode()[:64]).digest()
 
     def note(self, name: bytes, identities: list[str], now: float) -> None:
-        """The publisher of a request is told that its outcome is unknown."""
+        """The publisher of a request reads that its outcome is unknown."""
         self._by_bytes[name] = (now, identities)
         while len(self._by_bytes) > DOUBTS_MAX or next(iter(self._by_bytes.values()))[0] < now - DOUBT_S:
             self._by_bytes.popitem(last=False)

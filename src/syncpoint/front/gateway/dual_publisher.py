@@ -1,4 +1,4 @@
-"""Publishes of topics that live at two sites: sent to both at once, answered as the file says.
+"""Publishes of topics that live at two sites: sent to both at once, answered by the policy of the file.
 
 Place: in front of the two links; `dual_publish` decides. Promise: the requests of one key reach each site in the order
 in which they came here. What is under way when its publisher is answered goes on until the other site has it, or is

@@ -25,7 +25,7 @@ from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import GatewayFile
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
-from syncpoint.front.gateway.site_fill import OwnCalls, SiteFill
+from syncpoint.front.gateway.site_fill import SiteCalls, SiteFill
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls
 from syncpoint.wire.protobuf import methods
@@ -74,7 +74,7 @@ class Gateway:
 
     def _pair_up(self, file: GatewayFile) -> None:
         """Have topics of the file at two sites."""
-        own = OwnCalls(self.links)
+        own = SiteCalls(self.links)
         self.publisher = DualPublisher(file.dual, self.calls, self._ready)
         self.fill = SiteFill(file.dual, self.board, own, self.publisher, file.lag)
         self.delivery = DualDelivery(self.board, own, self.publisher)

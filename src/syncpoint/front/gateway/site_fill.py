@@ -57,7 +57,7 @@ def _key(one: Waiting) -> str:
     return key
 
 
-class OwnCalls:
+class SiteCalls:
     """Calls of the gateway itself to a site."""
 
     def __init__(self, links: Mapping[str, SiteLink]) -> None:
@@ -68,7 +68,7 @@ class OwnCalls:
         return await self.send(site, method, method.request(**fields))
 
     async def send(self, site: str, method: Method, request: Any) -> Any:
-        """The same with a request."""
+        """Send a request that is made already. Raises `SyncpointError`."""
         link = self.links[site]
         return method.response.FromString(await link.unary(method, request.SerializeToString(), link.own(), CALL_S))
 
@@ -77,7 +77,7 @@ class SiteFill:
     """All dual topics. `lacks[site]`: how many messages of the others a site lacks, as of the newest look."""
 
     def __init__(
-        self, patterns: Sequence[DualTopics], board: SiteBoard, own: OwnCalls, publisher: DualPublisher, lag: int
+        self, patterns: Sequence[DualTopics], board: SiteBoard, own: SiteCalls, publisher: DualPublisher, lag: int
     ) -> None:
         self._patterns, self.board, self.own, self.publisher, self._lag = patterns, board, own, publisher, lag
         self._done: dict[str, set[str]] = {name: set() for name in board.sites}

@@ -63,11 +63,11 @@ class UnaryCalls:
         self.board, self.links, self.bounds, self.on_lost = board, links, bounds, on_lost
         self._by_tag = {link.tag: link for link in links.values()}
         self.on_acknowledged: Callable[[str, list[str]], None] = lambda subscription, ack_ids: None
-        """Told of ack ids, as clients have them, that a site has acknowledged."""
+        """Called with ack ids, as clients have them, that a site has acknowledged."""
         self.stands_in: Callable[[str, list[str]], bool] = lambda subscription, ack_ids: False
         """Whether ack ids of a site that is gone were acknowledged by copies."""
         self.on_change: Callable[[str, bytes], None] = lambda method, request: None
-        """Told of a change that the home has made."""
+        """Called with a change that the home has made."""
 
     def methods(self) -> Methods:
         """Every method with one request and one answer of Publisher, Subscriber, SchemaService and IAMPolicy."""
