@@ -29,7 +29,7 @@ from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
 from syncpoint.programs.cli.federation_home import home
 from syncpoint.programs.cli.federation_plan import plan
 from syncpoint.programs.cli.help_text import Group
-from syncpoint.programs.cli.output import inform, print_json
+from syncpoint.programs.cli.output import inform, print_drawn, print_json
 from syncpoint.programs.cli.settings import Settings, with_settings
 
 STOP_S = 60.0
@@ -65,7 +65,7 @@ def validate(settings: Settings, file: Path) -> None:
     Example:
       syncpoint federation validate federation.yaml
     """
-    found, links = load_file(file)
+    found, links = load_file(file, conditions=True)
     inform(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
 
 
@@ -212,12 +212,12 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
                     live.update(table(*look(), console.width, absent, file))
                     time.sleep(WATCH_S)
         else:
-            console.print(table(*look(), console.width, absent, file))
+            print_drawn(table(*look(), console.width, absent, file), console.width)
             while watch:
                 sys.stdout.flush()
                 time.sleep(WATCH_S)
-                console.print()
-                console.print(table(*look(), console.width, absent, file))
+                click.echo()
+                print_drawn(table(*look(), console.width, absent, file), console.width)
     if silent:
         raise Problem(
             "; ".join(silent.values()),

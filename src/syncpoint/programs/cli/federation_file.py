@@ -24,14 +24,19 @@ file_argument = click.argument(
 )
 
 
-def load_file(file: Path) -> tuple[Federation, list[FederationLink]]:
-    """The contents of the file, and its links. Raises `Problem`."""
+def load_file(file: Path, *, conditions: bool = False) -> tuple[Federation, list[FederationLink]]:
+    """The contents of the file, and its links. `conditions`: with their columns checked. Raises `Problem`."""
     from syncpoint.programs.federation.patterns.registry import links_of
     from syncpoint.programs.federation.spec import load
 
     try:
         found = load(file)
-        return found, links_of(found)
+        links = links_of(found)
+        if conditions:
+            from syncpoint.programs.federation.condition_columns import check_conditions
+
+            check_conditions(links)
+        return found, links
     except InvalidArgument as error:
         raise Problem(f"{file}: {error.message}", "`syncpoint docs federation` explains every key.") from error
 

@@ -44,7 +44,7 @@ def plan(settings: Settings, file: Path, classes: bool, write: Path | None) -> N
     from syncpoint.programs.federation.flow_plan import absent_topics
     from syncpoint.programs.federation.servers import Servers
 
-    _, links = load_file(file)
+    _, links = load_file(file, conditions=True)
     with Servers() as servers:
         servers.able(links)
         flows = servers.flows(links)
@@ -69,7 +69,7 @@ def plan(settings: Settings, file: Path, classes: bool, write: Path | None) -> N
         ],
     )
     click.echo()
-    print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
+    print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, ", ".join(written(one))] for one in flows])
     for one in absent:
         inform(one)
 
@@ -150,4 +150,10 @@ def link_dict(link: FederationLink) -> dict[str, Any]:
 
 
 def flow_dict(flow: Flow) -> dict[str, Any]:
-    return {"name": flow.name, "link": flow.link.name, "reads": flow.source_topic, "writes": flow.target_topic}
+    return {"name": flow.name, "link": flow.link.name, "reads": flow.source_topic, "writes": written(flow)}
+
+
+def written(flow: Flow) -> list[str]:
+    """The topics that a flow's messages may go to."""
+    own = [] if flow.link.steps.diverts else [flow.target_topic]
+    return [*own, *(topic for topic in flow.link.steps.topics if topic not in own)]

@@ -152,7 +152,6 @@ def print_table(
 def _drawn(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int, terminal: bool) -> list[str]:
     """The lines of a table of anything that rich can draw."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -160,8 +159,20 @@ def _drawn(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int, t
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_cell(cell) for cell in row])
+    return _rendered(table, width, terminal)
+
+
+def print_drawn(drawn: Any, width: int) -> None:
+    """Print something that rich draws, without blanks at the ends of lines."""
+    for line in _rendered(drawn, width, _is_terminal()):
+        click.echo(line)
+
+
+def _rendered(drawn: Any, width: int, terminal: bool) -> list[str]:
+    from rich.console import Console
+
     text = io.StringIO()
-    Console(file=text, width=width, highlight=False, force_terminal=terminal).print(table)
+    Console(file=text, width=width, highlight=False, force_terminal=terminal).print(drawn)
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 

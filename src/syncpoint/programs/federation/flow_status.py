@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -98,9 +99,10 @@ def table(
 ) -> RenderableType:
     """The whole, for a terminal with this number of columns. `absent`: remarks on tasks whose topic does not exist."""
     running = supervisor is not None and bool(supervisor.job)
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("FLOW", overflow="fold")  # the only one that may be broken, and never shortened
     wide = columns >= NARROW
+    padding = (0, 1) if wide else (0, 1, 0, 0)  # three blanks between columns, as in every table, or two
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=padding, header_style="bold")
+    made.add_column("FLOW", overflow="fold")  # the only one that may be broken, and never shortened
     for heading in ("FROM", "TO", "STATE") if wide else ("STATE",):
         made.add_column(heading, no_wrap=True)
     for heading in ("LAG", "COPIED", "MB", "DROPPED", "GAPS", "BATCH")[: 6 if wide else 5]:

@@ -57,6 +57,8 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
         builder = builder.master(master)
         os.environ["SPARK_HOME"] = str(quick_home())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if master.startswith("local"):  # elsewhere its workers have a Python of their own
+            builder = builder.config("spark.python.daemon.module", "syncpoint.programs.federation.quiet_daemon")
     for key, value in {**SETTINGS, **(settings or {})}.items():
         if master is None and key.startswith("spark.driver.") and key not in (settings or {}):
             continue  # on a real cluster, executors must reach the driver by an address of its own

@@ -363,7 +363,7 @@ def test_a_process_that_runs_or_does_not(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 def _raise(error: Exception) -> Callable[..., None]:
-    def act(*_: object) -> None:
+    def act(*_: object, **__: object) -> None:
         raise error
 
     return act

@@ -36,6 +36,11 @@ class RouteByCondition:
         return ", ".join(parts)
 
     @property
+    def diverts(self) -> bool:
+        """Whether no message stays in the flow's own topic."""
+        return bool(self.otherwise)
+
+    @property
     def topics(self) -> tuple[str, ...]:
         last = (self.otherwise,) if self.otherwise not in ("", DROP) else ()
         return (*(topic for _, topic in self.routes), *last)

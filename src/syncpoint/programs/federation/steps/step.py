@@ -89,6 +89,11 @@ class StepChain:
         return all(step.repeatable for step in self.steps)
 
     @property
+    def diverts(self) -> bool:
+        """Whether no message stays in the flow's own topic: each goes to one of `topics`, or nowhere."""
+        return any(getattr(step, "diverts", False) for step in self.steps)
+
+    @property
     def look(self) -> JsonLook | None:
         """What helps the first of them."""
         return self.steps[0].look if self.steps else None
