@@ -179,7 +179,7 @@ class SiteFill:
             try:
                 await self._round()
             except SyncpointError as error:
-                log.warning("dual topics are looked at again: %s", error)
+                log.warning("dual topics are compared again: %s", error)
             await asyncio.sleep(ROUND_S)
 
     async def _round(self) -> None:
