@@ -1,6 +1,6 @@
 // The pages of the server, as the navigation at the side and the search show them: one line each.
 
-import { audits, serves } from "./api/client";
+import { serves } from "./api/client";
 
 export interface ServerPage {
   title: () => string;
@@ -16,5 +16,6 @@ export const SERVER_PAGES: ServerPage[] = [
   { title: () => "Drains", to: "/drains", shown: () => serves("Admin.ListDrains") },
   { title: () => "At risk", to: "/at-risk", shown: () => serves("Admin.GetAtRisk") },
   { title: () => "Federation", to: "/federation", shown: always },
-  { title: () => "Audit log", to: "/audit", shown: audits },
+  { title: () => "Tenants", to: "/tenants", shown: () => serves("Admin.ListTenants") },
+  { title: () => "Audit log", to: "/audit", shown: always },
 ];

@@ -102,6 +102,7 @@ export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/dra
 export const atRiskRoute = createRoute({ getParentRoute: () => root, path: "/at-risk", component: lazyRouteComponent(() => import("./pages/AtRiskPage"), "AtRiskPage"), validateSearch: listed("gone") });
 export const auditRoute = createRoute({ getParentRoute: () => root, path: "/audit", component: lazyRouteComponent(() => import("./pages/AuditPage"), "AuditPage"), validateSearch: (search: Record<string, unknown>): AuditSearch => texts(search, ...AUDIT_FILTERS) });
 export const flowsRoute = createRoute({ getParentRoute: () => root, path: "/federation", component: lazyRouteComponent(() => import("./pages/FlowsPage"), "FlowsPage") });
+export const tenantsRoute = createRoute({ getParentRoute: () => root, path: "/tenants", component: lazyRouteComponent(() => import("./pages/TenantsPage"), "TenantsPage"), validateSearch: (search: Record<string, unknown>): { tenant?: string } => texts(search, "tenant") });
 export const projectRoute = createRoute({
   getParentRoute: () => root,
   path: "/p/$project",
@@ -138,6 +139,7 @@ const tree = root.addChildren([
   atRiskRoute,
   auditRoute,
   flowsRoute,
+  tenantsRoute,
   projectRoute.addChildren([topicsRoute, topicRoute, subscriptionsRoute, subscriptionRoute, snapshotsRoute, schemasRoute]),
 ]);
 

@@ -47,6 +47,7 @@ PAGES = {
     "/at-risk": "At risk",
     "/at-risk?gone=process:server": "At risk",
     "/federation": "Federation",
+    "/tenants": "Tenants",
     "/audit": "Audit log",
     "/nothing/here": "Page not found",
 }

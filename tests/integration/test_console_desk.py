@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,9 +63,10 @@ def base() -> Iterator[str]:
         writer.stage("a", 1, 0, "x", numbered(FAILED, range(20, 25), source=5))
         with pytest.raises(Exception, match="source 5"):
             writer.commit("a", 1, (0, "x"), **planned(20, 25))
-        reading = pipeline.GetPositionsRequest(topic=ORDERS, cursor=pipeline.Cursor(name="archive.orders"))
         method = methods.LOG_READER.GetPositions
-        writer.channel.unary_unary(method, method.request.SerializeToString)(reading, timeout=30)
+        for cursor in ("archive.orders", "shop.us-eu.orders"):
+            reading = pipeline.GetPositionsRequest(topic=ORDERS, cursor=pipeline.Cursor(name=cursor))
+            writer.channel.unary_unary(method, method.request.SerializeToString)(reading, timeout=30)
         writer.close()
         yield base
         api.close()
@@ -351,13 +353,28 @@ def test_flows_are_shown_as_this_server_knows_them(browser: Any, base: str) -> N
     page = looked.go("/federation", "Federation")
     row = page.get_by_role("row").filter(has=page.get_by_role("cell", name="l", exact=True))
     row.get_by_text("blocked").wait_for()
-    assert row.get_by_role("cell").nth(4).inner_text() == "10"
+    assert row.get_by_role("cell").nth(4).inner_text().split()[0] == "10"
+    page.get_by_role("img", name="Sites: to eu: 1 flow 41 behind").wait_for()
     page.get_by_text("5: 10-19 are gone at the source").wait_for()
     reader = page.get_by_role("row").filter(has=page.get_by_role("cell", name="archive.orders", exact=True))
     reader.get_by_role("link", name=ORDERS).wait_for()
     reader.get_by_text("lagging").wait_for()
     assert page.get_by_text("Unknown").count() == 0
     looked.is_clean()
+    page.close()
+
+
+def test_tenants_with_what_they_may_use_and_what_they_use(browser: Any, base: str) -> None:
+    tenant = {"owners": ["user:ann@example.com"], "projects": ["projects/shop"], "quota": {"topics": "100"}}
+    asked(base, "POST", "/admin/v1/tenants", {"name": "acme", **tenant})
+    looked = Looked(browser, base, **WIDE)
+    page = looked.go("/tenants", "Tenants")
+    page.get_by_role("cell", name="user:ann@example.com").wait_for()
+    page.get_by_role("button", name="acme").click()
+    page.get_by_text(re.compile(r"^\d of 100$")).wait_for()
+    page.get_by_role("group", name="Projects of acme").get_by_role("link", name="shop").wait_for()
+    looked.is_clean("tenants")
+    assert looked.complaints == []
     page.close()
 
 

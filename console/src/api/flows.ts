@@ -28,7 +28,16 @@ export interface LeavingFlow {
   lost: number;
 }
 
+export interface HomeSite {
+  subscription: string;
+  /** This one, and the one that delivers it since this epoch. */
+  site: string;
+  home: string;
+  epoch: number;
+}
+
 export interface Flows {
+  homes: HomeSite[];
   arriving: ArrivingFlow[];
   leaving: LeavingFlow[];
   unknown: string[];

@@ -81,6 +81,9 @@ export interface Alert {
   level?: number;
   notified?: string[];
   silenced?: boolean;
+  /** What it follows from, in words, and as an alert once that is one. */
+  follows?: string;
+  cause?: string;
   events?: { time?: string; text: string }[];
 }
 

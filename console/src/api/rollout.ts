@@ -1,6 +1,8 @@
 // The newest rollout, as its controller writes it into the metadata.
 
-import { callQuery } from "./queries";
+import { queryOptions } from "@tanstack/react-query";
+
+import { send } from "./client";
 
 export interface Rollout {
   name: string;
@@ -27,4 +29,9 @@ export interface Rollout {
   abortedBy?: string;
 }
 
-export const rolloutQuery = callQuery<Rollout>("Admin.GetRollout", {}, 2_000);
+/** null: there was none yet. */
+export const rolloutQuery = queryOptions({
+  queryKey: ["Admin.GetRollout"],
+  queryFn: async ({ signal }): Promise<Rollout | null> => (await send<{ rollout?: Rollout }>({ verb: "GET", path: "/console/api/rollout", body: null }, signal)).rollout ?? null,
+  refetchInterval: 2_000,
+});

@@ -26,12 +26,13 @@ export function AlertsPage() {
   const [asked, setAsked] = useState<Asked | null>(null);
   const firing = (alerts.data?.alerts ?? []).filter((one) => one.state !== "RESOLVED");
   const over = (alerts.data?.alerts ?? []).filter((one) => one.state === "RESOLVED");
-  const open = firing.filter((one) => one.state === "FIRING" && !one.silenced).length;
+  const alone = firing.filter((one) => !one.cause);
+  const open = alone.filter((one) => one.state === "FIRING" && !one.silenced).length;
   const may = rights.has(UPDATE);
   return (
     <Page
       title="Alerts"
-      of={alerts.data === undefined ? undefined : firing.length === 0 ? "no active alerts" : `${plural(firing.length, "active alert")}, ${open} unacknowledged`}
+      of={alerts.data === undefined ? undefined : firing.length === 0 ? "no active alerts" : `${plural(alone.length, "active alert")}, ${open} unacknowledged${alone.length < firing.length ? `; ${firing.length - alone.length} more follow from them` : ""}`}
       actions={
         may &&
         alerts.data !== undefined && (
@@ -46,7 +47,7 @@ export function AlertsPage() {
       {alerts.data !== undefined && (
         <>
           <Card title="Firing" flush actions={<CopyAs cli="syncpoint alerts list" method="Admin.ListAlerts" request={{}} />}>
-            {firing.length === 0 ? <Empty>No active alerts. New alerts appear here within ten seconds.</Empty> : <Rows alerts={firing} chosen={chosen} ask={may ? setAsked : null} />}
+            {firing.length === 0 ? <Empty>No active alerts. New alerts appear here within ten seconds.</Empty> : <Rows alerts={alone} following={firing} chosen={chosen} ask={may ? setAsked : null} />}
           </Card>
           <Silences ask={may ? setAsked : null} />
           <OnCallCard />
@@ -71,7 +72,7 @@ const STATES: Record<Alert["state"], [string, Tone]> = {
 
 const secondsUntil = (at: string | undefined): number => (at === undefined ? 0 : (new Date(at).getTime() - Date.now()) / 1000);
 
-function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undefined; ask: ((asked: Asked) => void) | null }) {
+function Rows({ alerts, chosen, ask, following = [] }: { alerts: Alert[]; following?: Alert[]; chosen: string | undefined; ask: ((asked: Asked) => void) | null }) {
   const go = route.useNavigate();
   return (
     <div className="scroll" tabIndex={0} role="group" aria-label="Alerts">
@@ -91,6 +92,7 @@ function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undef
           {alerts.map((one) => {
             const open = one.alert === chosen;
             const [word, tone] = STATES[one.state];
+            const under = following.filter((other) => other.cause === one.alert);
             return (
               <Fragment key={one.alert}>
                 <tr className={open ? "chosen" : ""}>
@@ -100,6 +102,8 @@ function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undef
                     </button>{" "}
                     <Badge>{one.severity === "PAGE" ? "page" : "ticket"}</Badge>
                     <div className="small">{one.summary}</div>
+                    {one.follows !== undefined && one.follows !== "" && <div className="muted small">follows from {one.follows}</div>}
+                    {under.length > 0 && <Following alerts={under} />}
                   </td>
                   <td>
                     <Badge tone={tone}>{word}</Badge> {one.silenced && <Badge>silenced</Badge>}
@@ -137,6 +141,22 @@ function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undef
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** What one alert explains: nobody is notified of these, and they end with it. */
+function Following({ alerts }: { alerts: Alert[] }) {
+  return (
+    <details className="small">
+      <summary>{plural(alerts.length, "alert follows", "alerts follow")} from it</summary>
+      <ul>
+        {alerts.map((one) => (
+          <li key={one.alert}>
+            <b>{one.rule}</b> {one.summary}
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
 
 import { type AtRisk, atRiskQuery, type Failure, goneOf, OUTCOMES, type Outcome, requestFor, type RiskCount, type TopicRisk } from "../api/atRisk";
 import { shell } from "../lib/copies";
@@ -70,6 +71,9 @@ function Unknown({ of }: { of: string[] | undefined }) {
 function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: unknown; onChoose: (one: string) => void }) {
   const sure = (found?.unknown ?? []).length === 0;
   const failures = [...(found?.failures ?? [])].sort(worstFirst);
+  const [open, setOpen] = useState(false);
+  const harmful = failures.filter(matters);
+  const harmless = failures.filter((one) => !matters(one));
   const stopping = failures.filter((one) => (one.stopped ?? []).length > 0).length;
   const safe = sure && failures.length > 0 && failures.every((one) => num(one.lost?.messages) === 0 && num(one.facts) === 0);
   return (
@@ -81,13 +85,13 @@ function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: un
           No single failure below would lose a message; {count(stopping)} of {count(failures.length)} would interrupt service, as the last column shows.
         </p>
       )}
-      <Card title="Single failures" note="worst first" flush actions={<CopyAs cli="syncpoint at-risk" method="Admin.GetAtRisk" request={{}} />}>
+      <Card title="Single failures" note={harmless.length > 0 && !open ? `worst first; ${plural(harmless.length, "failure")} that would affect nothing ${harmless.length === 1 ? "is" : "are"} left out` : "worst first"} flush actions={<CopyAs cli="syncpoint at-risk" method="Admin.GetAtRisk" request={{}} />}>
         {error !== null && <Problem error={error} />}
         {error === null && found === undefined && <Loading />}
         {found !== undefined && failures.length === 0 && <Empty>No disks or processes are known yet.</Empty>}
         <Table
           label="Failures"
-          rows={failures}
+          rows={open ? failures : harmful}
           rowKey={keyOf}
           columns={[
             {
@@ -103,13 +107,24 @@ function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: un
               right: true,
               cell: (one: Failure) => (num(one[outcome]?.messages) > 0 ? <Badge tone={TONES[outcome]}>{counted(one[outcome], sure)}</Badge> : counted(one[outcome], sure)),
             })),
-            { title: "Service interrupted", cell: (one) => <span className="muted">{stoppedOf(one)}</span> },
+            { title: "Service interrupted", style: "wrap", cell: (one) => <span className="muted">{stoppedOf(one)}</span> },
           ]}
         />
+        {found !== undefined && failures.length > 0 && !open && harmful.length === 0 && <Empty>No failure of a single component would lose, hold back or repeat a message, or interrupt service.</Empty>}
+        {harmless.length > 0 && (
+          <footer className="list-foot">
+            <button type="button" onClick={() => setOpen(!open)}>
+              {open ? "Show only failures that matter" : `Show all ${count(failures.length)}`}
+            </button>
+          </footer>
+        )}
       </Card>
     </>
   );
 }
+
+/** Whether anything would be different. */
+const matters = (one: Failure): boolean => OUTCOMES.some((outcome) => num(one[outcome]?.messages) > 0) || num(one.facts) > 0 || (one.stopped ?? []).length > 0;
 
 /** By what is lost, then by what cannot be had, then by what stops. */
 function worstFirst(one: Failure, other: Failure): number {

@@ -4,12 +4,14 @@ import { useQuery } from "@tanstack/react-query";
 
 import { serves } from "../api/client";
 import { useWatch } from "../api/live";
+import { historyQuery } from "../api/monitor";
 import { callQuery } from "../api/queries";
 import type { Chain, Disk, Disks, DiskStateName, Member } from "../api/types";
-import { bytes, compact, count, num, plural, rate } from "../lib/format";
+import { bytes, count, num, plural, rate } from "../lib/format";
 import { CopyAs } from "../ui/CopyAs";
 import { Owners } from "../ui/Owners";
 import { Badge, Card, Empty, Page, Problem, type Tone } from "../ui/parts";
+import { Table } from "../ui/Table";
 
 const TONES: Record<DiskStateName, Tone> = { STATE_UNSPECIFIED: "warn", OK: "good", HEALING: "warn", AWAY: "warn", UNKNOWN: "warn", FAILED: "bad", DAMAGED: "bad" };
 
@@ -104,40 +106,29 @@ function Chains() {
     <Card title="Chains" note="each chain has one owner and one set of disks" flush actions={<CopyAs cli="syncpoint cluster status" method="Admin.ListChains" request={{}} />}>
       {error !== null && <Problem error={error} />}
       {value !== null && chains.length === 0 && <Empty>No chains yet. Publish forwarders create them when they start.</Empty>}
-      {chains.length > 0 && (
-        <div className="scroll" tabIndex={0} role="group" aria-label="Chains">
-          <table>
-            <thead>
-              <tr>
-                <th className="right">Chain</th>
-                <th>Name</th>
-                <th>Owner</th>
-                <th>Home</th>
-                <th className="right">Epoch</th>
-                <th>Class</th>
-                <th>Region</th>
-                <th>Disks</th>
-              </tr>
-            </thead>
-            <tbody>
-              {chains.map((one) => (
-                <tr key={one.number ?? 0}>
-                  <td className="right">{one.number ?? 0}</td>
-                  <td>{one.name}</td>
-                  <td>{one.owner ? one.owner : <Badge tone="bad">none</Badge>}</td>
-                  <td className={one.owner === one.home ? "muted" : ""}>{one.home}</td>
-                  <td className="right">{count(one.epoch)}</td>
-                  <td>{one.durabilityClass}</td>
-                  <td>{one.region}</td>
-                  <td>
-                    {one.belowPolicy && <Badge tone="warn">below policy</Badge>} <span className="muted">{(one.disks ?? []).map((disk) => `${disk.cluster ?? ""}/${disk.disk ?? ""}`).join(" ")}</span>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      <Table
+        label="Chains"
+        rows={chains}
+        rowKey={(one) => String(one.number ?? 0)}
+        columns={[
+          { title: "Chain", cell: (one) => one.number ?? 0 },
+          { title: "Name", style: "wrap", cell: (one) => one.name },
+          { title: "Owner", style: "wrap", cell: (one) => (one.owner ? one.owner : <Badge tone="bad">none</Badge>) },
+          { title: "Home", style: "wrap", cell: (one) => <span className={one.owner === one.home ? "muted" : ""}>{one.home}</span> },
+          { title: "Epoch", right: true, cell: (one) => count(one.epoch) },
+          { title: "Class", cell: (one) => one.durabilityClass },
+          { title: "Region", cell: (one) => one.region },
+          {
+            title: "Disks",
+            style: "wrap",
+            cell: (one) => (
+              <>
+                {one.belowPolicy && <Badge tone="warn">below policy</Badge>} <span className="muted">{(one.disks ?? []).map((disk) => `${disk.cluster ?? ""}/${disk.disk ?? ""}`).join(" ")}</span>
+              </>
+            ),
+          },
+        ]}
+      />
     </Card>
   );
 }
@@ -146,46 +137,51 @@ function OwnersOfChains() {
   return <Owners chains={useWatch<{ chains?: Chain[] }>("chains").value?.chains ?? []} />;
 }
 
+const LOOKS_S = 300;
+
+/** By process, the newest number that history has of a family; undefined: none. */
+function useByProcess(family: string): Map<string, number> {
+  const found = useQuery({ ...historyQuery({ family, groupBy: ["process"] }, LOOKS_S), enabled: serves("Admin.QueryHistory"), retry: false });
+  return new Map((found.data?.series ?? []).map((one) => [one.labels["process"] ?? "", one.values.findLast((value) => value !== null) ?? 0]));
+}
+
 function Members() {
   const { value, error } = useWatch<{ members?: Member[] }>("members");
-  const members = value?.members ?? [];
+  const published = useByProcess("syncpoint_publish_messages_total");
+  const stored = useByProcess("syncpoint_publish_bytes_total");
+  const delivered = useByProcess("syncpoint_subscription_messages_total");
+  const calls = useByProcess("syncpoint_calls_total");
+  const cpu = useByProcess("process_cpu_seconds_total");
+  const memory = useByProcess("process_resident_memory_bytes");
+  const streams = useByProcess("syncpoint_delivery_streams");
+  const per = (from: Map<string, number>, one: Member): string => (from.get(one.name) === undefined ? "" : rate(from.get(one.name) ?? null));
   return (
-    <Card title="Processes" flush actions={<CopyAs cli="syncpoint cluster status" method="Admin.ListMembers" request={{}} />}>
+    <Card title="Processes" note="all processes of the cluster, as of the latest look of its monitor" flush actions={<CopyAs cli="syncpoint top" method="Admin.ListMembers" request={{}} />}>
       {error !== null && <Problem error={error} />}
-      {members.length > 0 && (
-        <div className="scroll" tabIndex={0} role="group" aria-label="Processes">
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Roles</th>
-                <th>Location</th>
-                <th>Version</th>
-                <th className="right">Connections</th>
-                <th className="right">Messages</th>
-                <th className="right">Bytes</th>
-                <th className="right">Chains</th>
-              </tr>
-            </thead>
-            <tbody>
-              {members.map((one) => (
-                <tr key={one.name}>
-                  <td>
-                    {one.name} {one.draining && <Badge tone="warn">draining</Badge>}
-                  </td>
-                  <td>{(one.roles ?? []).join(", ")}</td>
-                  <td className="muted">{[one.region, one.zone, one.rack].filter((part) => part).join(" / ")}</td>
-                  <td className="muted">{one.version}</td>
-                  <td className="right">{compact(num(one.connections))}</td>
-                  <td className="right">{rate(one.messagesPerSecond ?? 0)}</td>
-                  <td className="right">{bytes(one.bytesPerSecond)}/s</td>
-                  <td className="right">{num(one.chains) === 0 ? "" : count(one.chains)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      <Table
+        label="Processes"
+        rows={value?.members ?? []}
+        rowKey={(one) => one.name}
+        columns={[
+          {
+            title: "Name",
+            cell: (one) => (
+              <>
+                {one.name} {one.draining && <Badge tone="warn">draining</Badge>}
+                <div className="muted small">{[(one.roles ?? []).filter((role) => !one.name.startsWith(role)).join(", "), [one.region, one.zone, one.rack].filter((part) => part).join(" / "), one.version].filter((part) => part !== "").join(" · ")}</div>
+              </>
+            ),
+          },
+          { title: "CPU", right: true, cell: (one) => (cpu.get(one.name) === undefined ? "" : `${Math.round((cpu.get(one.name) ?? 0) * 100)}%`) },
+          { title: "Memory", right: true, cell: (one) => (memory.get(one.name) === undefined ? "" : bytes(memory.get(one.name))) },
+          { title: "Calls", right: true, cell: (one) => per(calls, one) },
+          { title: "Published", right: true, cell: (one) => per(published, one) },
+          { title: "Bytes", right: true, cell: (one) => (stored.get(one.name) === undefined ? "" : `${bytes(stored.get(one.name))}/s`) },
+          { title: "Delivered", right: true, cell: (one) => per(delivered, one) },
+          { title: "Streams", right: true, cell: (one) => (streams.get(one.name) === undefined ? "" : count(streams.get(one.name))) },
+          { title: "Chains", right: true, cell: (one) => (num(one.chains) === 0 ? "" : count(one.chains)) },
+        ]}
+      />
     </Card>
   );
 }
@@ -207,32 +203,17 @@ function Classes() {
   if (classes.length === 0) return null;
   return (
     <Card title="Durability classes" note="how many disks must store a message before its publish succeeds" flush>
-      <div className="scroll" tabIndex={0} role="group" aria-label="Durability classes">
-        <table>
-          <thead>
-            <tr>
-              <th>Class</th>
-              <th>Disks</th>
-              <th>Publish succeeds when stored on</th>
-              <th>Durability</th>
-            </tr>
-          </thead>
-          <tbody>
-            {classes.map((one) => (
-              <tr key={one.name}>
-                <td>{one.name}</td>
-                <td>
-                  {one.clusters ?? 1} × {one.disks ?? 1}
-                </td>
-                <td>
-                  {quorumOf(one.within)} disks in {quorumOf(one.over)} storage clusters
-                </td>
-                <td>{(one.durability ?? "").toLowerCase()}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Durability classes"
+        rows={classes}
+        rowKey={(one) => one.name}
+        columns={[
+          { title: "Class", cell: (one) => one.name },
+          { title: "Disks", cell: (one) => `${one.clusters ?? 1} × ${one.disks ?? 1}` },
+          { title: "Publish succeeds when stored on", style: "wrap", cell: (one) => `${quorumOf(one.within)} disks in ${quorumOf(one.over)} storage clusters` },
+          { title: "Durability", cell: (one) => (one.durability ?? "").toLowerCase() },
+        ]}
+      />
     </Card>
   );
 }

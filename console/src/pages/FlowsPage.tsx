@@ -8,6 +8,7 @@ import { type ArrivingFlow, type Flows, flowsQuery, type LeavingFlow } from "../
 import { shell } from "../lib/copies";
 import { bytes, compact, count, idOf, num, plural, projectOf, rate, time } from "../lib/format";
 import { Badge, Card, CopyButton, Empty, Loading, Page, Problem, type Tone } from "../ui/parts";
+import { SiteMap, sitesOf } from "../ui/SiteMap";
 import { Table } from "../ui/Table";
 
 export function FlowsPage() {
@@ -50,8 +51,14 @@ function stateOf(flows: Flows, one: ArrivingFlow): [string, Tone, string] {
 }
 
 function Known({ flows }: { flows: Flows }) {
+  const mapped = [...flows.arriving, ...flows.leaving].some((one) => sitesOf(one.name) !== null);
   return (
     <>
+      {mapped && (
+        <Card title="Sites" note="by the flows that this server knows of: what comes from where, and who is how far behind">
+          <SiteMap flows={flows} rate={(one) => rowsRate(flows, one)} />
+        </Card>
+      )}
       <Card title="Incoming flows" note="each message is copied exactly once" flush>
         {flows.arriving.length === 0 && flows.unknown.length === 0 && <Empty>No flows copy to this server. Describe servers and topics in federation.yaml, then start <code>syncpoint federation run</code>.</Empty>}
         <Table
@@ -80,10 +87,18 @@ function Known({ flows }: { flows: Flows }) {
             },
             { title: "Source topic", style: "muted", cell: (one) => one.sourceTopic },
             { title: "Rate", right: true, cell: (one) => rate(rowsRate(flows, one)) },
-            { title: "Copied", right: true, cell: (one) => count(one.rows) },
-            { title: "Bytes", right: true, cell: (one) => bytes(one.bytes) },
-            { title: "Last commit", cell: (one) => (one.committedAt === undefined ? "never" : time(one.committedAt)) },
-            { title: "Duplicates dropped", right: true, cell: (one) => compact(num(one.duplicatesDropped)) },
+            {
+              title: "Copied",
+              right: true,
+              cell: (one) => (
+                <>
+                  {count(one.rows)}
+                  <div className="muted small">{bytes(one.bytes)}</div>
+                </>
+              ),
+            },
+            { title: "Last commit", cell: (one) => (one.committedAt === undefined ? "never" : time(one.committedAt).slice(0, 19)) },
+            { title: "Duplicates", right: true, cell: (one) => compact(num(one.duplicatesDropped)) },
             { title: "Skipped", right: true, cell: (one) => (one.skipped > 0 ? <Badge tone="warn">{count(one.skipped)}</Badge> : 0) },
             {
               title: null,
@@ -98,6 +113,28 @@ function Known({ flows }: { flows: Flows }) {
           ]}
         />
       </Card>
+      {flows.homes.length > 0 && (
+        <Card title="Homes" note="of subscriptions that several sites have, one site delivers each; acknowledgements are brought to it" flush>
+          <Table
+            label="Homes"
+            rows={flows.homes}
+            rowKey={(one) => one.subscription}
+            columns={[
+              {
+                title: "Subscription",
+                cell: (one) => (
+                  <Link to="/p/$project/subscriptions/$subscription" params={{ project: projectOf(one.subscription), subscription: idOf(one.subscription) }}>
+                    {one.subscription}
+                  </Link>
+                ),
+              },
+              { title: "Home", cell: (one) => (one.home === one.site ? <Badge tone="good">{one.home}, this site</Badge> : <Badge>{one.home}</Badge>) },
+              { title: "Epoch", right: true, cell: (one) => count(one.epoch) },
+              { title: null, right: true, cell: (one) => <CopyButton text={`syncpoint federation home ${shell(idOf(one.subscription))} SITE --project ${shell(projectOf(one.subscription))}`} label="Copy move" /> },
+            ]}
+          />
+        </Card>
+      )}
       <Card title="Readers" note="messages that a named reader has not read yet are kept for it" flush>
         {flows.leaving.length === 0 && flows.unknown.length === 0 && <Empty>No readers. Federation flows, archives and Spark queries with a cursor appear here.</Empty>}
         <Table

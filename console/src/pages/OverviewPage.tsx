@@ -5,14 +5,17 @@ import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 
 import { last, ratesOf, useRates, useWatch } from "../api/live";
-import { type Alert, firingQuery } from "../api/monitor";
+import { type Alert, firingQuery, historyQuery } from "../api/monitor";
 import type { Counters, Disks, Member, Server } from "../api/types";
 import { bytes, compact, count, duration, idOf, num, plural, projectOf, rate } from "../lib/format";
 import { Budgets } from "../ui/Budgets";
 import { ClusterChart, ClusterTiles, RATES, useClusterRates } from "../ui/ClusterRates";
 import { FilledChart } from "../ui/FilledChart";
 import { Card, Empty, Page, Problem, Tile } from "../ui/parts";
+import { Table } from "../ui/Table";
 import { serves } from "../api/client";
+
+const LOOKS_S = 300;
 
 export function OverviewPage() {
   const server = useWatch<Server>("server");
@@ -42,18 +45,18 @@ export function OverviewPage() {
             <Tile label="Published" value={rate(last(published))} />
             <Tile label="Delivered" value={rate(last(delivered))} />
             <Tile label="Acknowledged" value={rate(last(acked))} />
+            <Backlog />
             <Tile label="Outstanding" value={compact(counters.value?.outstanding_messages ?? null)} note={counters.value === null ? "" : plural(num(counters.value.streams), "stream")} />
           </>
         ) : (
           <>
             <ClusterTiles rates={rates} />
+            <Backlog />
             <Tile label="Processes" value={inCluster.length} note={`${inCluster.filter((one) => one.draining).length} draining`} />
-            <Tile label="Connections" value={compact(inCluster.reduce((all, one) => all + num(one.connections), 0))} />
           </>
         )}
         <Tile label="Topics" value={count(now?.topics)} note={now === null ? "" : plural(num(now.subscriptions), "subscription")} />
-        <Tile label="CPU" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)}%`} note="of one core" />
-        <Tile label="Memory" value={bytes(counters.value?.memory_bytes)} note="this process" />
+        <Tile label={inCluster === undefined ? "CPU" : "CPU of this process"} value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)}%`} note={`of one core; ${bytes(counters.value?.memory_bytes)} of memory`} />
       </div>
       <Budgets />
       {inCluster === undefined ? (
@@ -61,7 +64,7 @@ export function OverviewPage() {
       ) : (
         <ClusterChart rates={rates} />
       )}
-      {inCluster === undefined && <Busiest counters={counters} />}
+      {inCluster === undefined ? <Busiest counters={counters} /> : <BusiestOfCluster />}
     </Page>
   );
 }
@@ -89,6 +92,22 @@ function Health({ server, disks, members, alerts }: { server: Server | null; dis
   );
 }
 
+/** Of all subscriptions, by the latest look. */
+function Backlog() {
+  const found = useQuery({ ...historyQuery({ family: "syncpoint_subscription_backlog_messages" }, LOOKS_S), enabled: serves("Admin.QueryHistory"), retry: false });
+  return <Tile label="Backlog" value={compact(found.data === undefined ? null : (found.data.series[0]?.values.findLast((one) => one !== null) ?? 0))} note="unacknowledged messages" />;
+}
+
+function BusiestOfCluster() {
+  const found = useQuery({ ...historyQuery({ family: RATES[0][1], groupBy: ["project", "topic"] }, LOOKS_S), enabled: serves("Admin.QueryHistory"), retry: false });
+  const rows = (found.data?.series ?? [])
+    .filter((one) => one.labels["topic"] !== "_other")
+    .map(({ labels, values }) => ({ name: `projects/${labels["project"] ?? ""}/topics/${labels["topic"] ?? ""}`, rate: values.findLast((one) => one !== null) ?? 0 }))
+    .sort((a, b) => b.rate - a.rate)
+    .slice(0, 10);
+  return <BusiestTable rows={rows} />;
+}
+
 function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>> }) {
   const rows = useMemo(() => {
     const names = Object.keys(counters.value?.topics ?? {});
@@ -97,37 +116,32 @@ function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>>
       .sort((a, b) => b.rate - a.rate || b.total - a.total)
       .slice(0, 10);
   }, [counters]);
+  return <BusiestTable rows={rows} />;
+}
+
+function BusiestTable({ rows }: { rows: { name: string; rate: number }[] }) {
   return (
     <Card title="Busiest topics" flush>
       {rows.length === 0 ? (
-        <Empty>No messages have been published since the server started.</Empty>
+        <Empty>No messages have been published lately.</Empty>
       ) : (
-        <div className="scroll" tabIndex={0} role="group" aria-label="Busiest topics">
-          <table>
-            <thead>
-              <tr>
-                <th>Topic</th>
-                <th>Project</th>
-                <th className="right">Rate</th>
-                <th className="right">Since server start</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((one) => (
-                <tr key={one.name}>
-                  <td>
-                    <Link to="/p/$project/topics/$topic" params={{ project: projectOf(one.name), topic: idOf(one.name) }}>
-                      {idOf(one.name)}
-                    </Link>
-                  </td>
-                  <td className="muted">{projectOf(one.name)}</td>
-                  <td className="right">{rate(one.rate)}</td>
-                  <td className="right">{count(one.total)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Busiest topics"
+          rows={rows}
+          rowKey={(one) => one.name}
+          columns={[
+            {
+              title: "Topic",
+              cell: (one) => (
+                <Link to="/p/$project/topics/$topic" params={{ project: projectOf(one.name), topic: idOf(one.name) }}>
+                  {idOf(one.name)}
+                </Link>
+              ),
+            },
+            { title: "Project", style: "muted", cell: (one) => projectOf(one.name) },
+            { title: "Published", right: true, cell: (one) => rate(one.rate) },
+          ]}
+        />
       )}
     </Card>
   );

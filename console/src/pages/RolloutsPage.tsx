@@ -3,7 +3,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { ApiError, call, serves } from "../api/client";
+import { call, serves } from "../api/client";
 import { type Rollout, rolloutQuery } from "../api/rollout";
 import { usePermissions } from "../api/queries";
 import { shell } from "../lib/copies";
@@ -19,8 +19,8 @@ export function RolloutsPage() {
   const found = useQuery({ ...rolloutQuery, enabled: serves("Admin.GetRollout") });
   const rights = usePermissions("server", [UPDATE]);
   const [aborting, setAborting] = useState(false);
-  const none = found.error instanceof ApiError && found.error.code === "NOT_FOUND";
-  const rollout = none ? undefined : found.data;
+  const none = found.data === null;
+  const rollout = found.data ?? undefined;
   if (!serves("Admin.GetRollout")) return <OnlyInClusters title="Rollouts" />;
   return (
     <Page
@@ -35,7 +35,7 @@ export function RolloutsPage() {
         )
       }
     >
-      {found.error !== null && !none && <Problem error={found.error} />}
+      {found.error !== null && <Problem error={found.error} />}
       {found.data === undefined && found.error === null && <Loading />}
       {none && <NoneYet />}
       {rollout !== undefined && (

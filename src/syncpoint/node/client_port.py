@@ -61,7 +61,7 @@ from syncpoint.node.settings import ClientSettings
 from syncpoint.watch.console.audit_trail import AuditLogs
 from syncpoint.watch.console.console_pages import console_pages
 from syncpoint.watch.metrics.kept_text import MetricsText
-from syncpoint.watch.metrics.scraped_page import metrics_page
+from syncpoint.watch.metrics.scraped_page import CLUSTER_PATH, metrics_page
 from syncpoint.watch.metrics.tenant_text import TenantTexts, tenant_page
 from syncpoint.wire.rest.http1 import HttpFallback, http_fallback
 from syncpoint.wire.transport.calls import Call, CallContext, Methods
@@ -108,7 +108,8 @@ class Backend:
     """What is behind the port. `give_up` and the two after it: how dead letters are made (`letter_admin`); `mine`: by
     incarnation, whether this process consumes a subscription that is pushed, exported or forwarded; `clients`: given
     those of this process, the clients of all; `methods`: what only this backend answers;
-    `series`: of projects, in the metrics of all processes, where those of this one are not all.
+    `series`: of projects, in the metrics of all processes, where those of this one are not all. `whole`: all metrics of
+    those.
     """
 
     admin: ServerAdmin
@@ -125,6 +126,7 @@ class Backend:
     mine: Callable[[int], bool] = lambda incarnation: True
     regions: Callable[[], Collection[str]] = tuple
     series: Callable[[], MetricsText] | None = None
+    whole: MetricsText | None = None
 
 
 class ClientPort:
@@ -227,6 +229,7 @@ class ClientPort:
             TenantBook(control.catalog),
             self._process.environment.blocking,
         )
+        self.whole = backend.whole
         everybody = backend.clients(self.clients.answer)
         return {
             **CatalogService(
@@ -260,6 +263,8 @@ class ClientPort:
         metrics = self._process.metrics
         pages: list[BaseRoute] = [*health_pages(self.every), *self.consumption.pages(), metrics_page(metrics, gate)]
         pages.append(tenant_page(self.tenant_texts, gate))
+        if self.whole is not None:
+            pages.append(metrics_page(self.whole, gate, CLUSTER_PATH))
         pages += console_pages(self.methods, self._control.catalog, metrics, gate, audit, apart)
         http = client_http(
             self.methods,

@@ -19,6 +19,7 @@ class Consumer:
     __slots__ = (
         "beside",
         "by_response",
+        "came_ns",
         "changed",
         "closed",
         "deadline_s",
@@ -48,10 +49,12 @@ class Consumer:
         single: bool = False,
         beside: Callable[[], int] | None = None,
         uses: bool = True,
+        came_ns: int = 0,
     ) -> None:
         self.number = number  # in the lease table
         self.holder = holder  # unique, for ordering keys
         self.send = send
+        self.came_ns = came_ns  # by the clock that stamps messages
         self.gone = gone  # called when the subscription is deleted or detached under it
         self.changed = changed  # called when the record of the subscription has changed
         self.max_messages = max_messages

@@ -40,8 +40,8 @@ class SubscriptionCounts:
 
 
 class DeliveryCounts:
-    """What a forwarder counts of all its subscriptions. `latency`: seconds from publishing to the first delivery, by
-    the stamps of messages.
+    """What a forwarder counts of all its subscriptions. `latency`: seconds from publishing, or from when the
+    subscriber came if that is later, to the first delivery, by the stamps of messages.
     """
 
     def __init__(self, time_ns: Callable[[], int]) -> None:
@@ -56,9 +56,11 @@ class DeliveryCounts:
             found = self.of[subscription] = SubscriptionCounts()
         return found
 
-    def first_delivery(self, published_ns: int, messages: int) -> None:
-        """Messages are delivered that nobody had before."""
-        seconds = (self.time_ns() - published_ns) / 1e9
+    def first_delivery(self, published_ns: int, came_ns: int, messages: int) -> None:
+        """Messages are delivered that nobody had before, to a subscriber that came at `came_ns`: it cannot have waited
+        for them any longer.
+        """
+        seconds = (self.time_ns() - max(published_ns, came_ns)) / 1e9
         self.latency.note(seconds if seconds > 0 else 0.0, messages)
 
     def keep(self, subscriptions: Collection[int]) -> None:

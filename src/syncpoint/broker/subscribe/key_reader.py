@@ -90,7 +90,7 @@ class KeyReader:
                 if attempt > 1:
                     self._state.counts.redelivered += count
                 else:
-                    self._state.counting.first_delivery(one.time_ns, count)
+                    self._state.counting.first_delivery(one.time_ns, consumer.came_ns, count)
                 parts.append(response)
                 serials.append(table.last_serial)
                 room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes

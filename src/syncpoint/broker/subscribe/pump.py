@@ -112,7 +112,7 @@ class Pump:
                 if cursor is None:
                     self._state.counts.redelivered += count
                 else:
-                    self._state.counting.first_delivery(batch.time_ns, count)
+                    self._state.counting.first_delivery(batch.time_ns, consumer.came_ns, count)
                 parts.append(response)
                 serials.append(table.last_serial)
                 left, room_bytes, size = left - count, room_bytes - nbytes, size + nbytes

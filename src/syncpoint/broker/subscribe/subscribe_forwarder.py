@@ -210,6 +210,7 @@ class SubscribeForwarder:
             single=single,
             beside=self._beside(delivery, beside),
             uses=uses,
+            came_ns=self.counts.time_ns(),
         )
         if sending is not None:
             sending.consumer = consumer

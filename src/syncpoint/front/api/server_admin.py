@@ -21,6 +21,7 @@ from syncpoint.base.runtime.child_processes import Apart, at_once
 from syncpoint.broker.push.push_config import is_pushed
 from syncpoint.broker.router.location import DEFAULT_CLASS
 from syncpoint.catalog.access.services import ServiceIdentity
+from syncpoint.catalog.metadata.home_sites import home_of
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.cluster.control.durability_classes import DurabilityClass
 from syncpoint.cluster.control.plane import ControlPlane
@@ -209,6 +210,9 @@ class ServerAdmin(ABC):
             generation=record.generation,
             options=subscription_options(record),
         )
+        home = home_of(self.control.catalog, record.incarnation)
+        if home is not None and home.elsewhere:
+            answer.home = home.home
         if record.detached:
             return answer  # it has no backlog
         if self.service is not None:

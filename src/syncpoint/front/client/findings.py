@@ -6,12 +6,18 @@ Promise: there is always a finding, the most likely cause first. Texts use "may"
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from syncpoint.base.model.wording import counted
 
 DELETED_TOPIC = "_deleted-topic_"
+RECENT_S = 120
+REDELIVERED_MIN = 5
+HISTORY = {"redelivered": "syncpoint_subscription_redelivered_total", "nacked": "syncpoint_subscription_nacked_total"}
+"""Facts that history knows, and their families."""
+_FAILING = ("DELIVERY_REFUSED", "PUSH_FAILING", "EXPORT_FAILING", "FORWARD_WAITS", "NOT_TAKEN")
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,9 @@ class Facts:
     """Whether publishing to its topic is suspended; None if unknown."""
     unknown: list[str] = field(default_factory=list)
     """Queries without an answer, in words, besides the processes that `state` lists as unreachable."""
+    redelivered: float = 0.0
+    """Redeliveries of the last `RECENT_S`, as far as history is kept; `nacked` of them were asked for."""
+    nacked: float = 0.0
 
 
 def findings(facts: Facts) -> list[Obstacle]:
@@ -59,7 +68,11 @@ def findings(facts: Facts) -> list[Obstacle]:
 def _stopped(facts: Facts) -> list[Obstacle]:
     """Obstacles that stop every message."""
     found = []
-    if facts.state.options.receive_suspended:
+    if facts.state.home:
+        text = f"Its home is {facts.state.home}, which delivers it: this site delivers nothing of it."
+        advice = f"Subscribe at {facts.state.home}, or move its home: syncpoint federation home {facts.name} SITE"
+        found.append(Obstacle("AT_HOME_ELSEWHERE", text, advice))
+    elif facts.state.options.receive_suspended:
         advice = f"syncpoint subscriptions update {facts.name} --resume"
         found.append(Obstacle("RECEIVE_SUSPENDED", "Receiving is suspended: no messages are delivered.", advice))
     if facts.state.unknown:
@@ -126,6 +139,7 @@ def _waiting(facts: Facts) -> list[Obstacle]:
         found.append(Obstacle("DEAD_LETTERS_REFUSED", text, state.dead_letter_advice))
     taken = config.push_config.push_endpoint or config.cloud_storage_config.bucket or state.options.forward_to
     waiting = max(0, state.backlog_messages - state.outstanding_messages)
+    again = _redelivered(facts)
     explaining = []  # what is out comes first where nothing else waits
     if not taken and not state.subscribers:
         text = f"No subscriber connected; {counted(state.backlog_messages, 'message')} not acknowledged{_age(state)}."
@@ -139,16 +153,45 @@ def _waiting(facts: Facts) -> list[Obstacle]:
         seconds = config.ack_deadline_seconds
         advice = f"They are redelivered {seconds} s after delivery, or when the client stops extending their leases."
         explaining.insert(len(explaining) if waiting else 0, Obstacle("OUT_WITH_SUBSCRIBERS", text, advice))
-    found += explaining
-    if waiting and (state.subscribers or taken) and not state.options.receive_suspended:
-        may = ["the subscribers' flow control may be full"]
+    found += again + explaining
+    if waiting and (state.subscribers or taken) and not _is_held(facts):
+        may = [] if taken or again else ["the subscribers' flow control may be full"]
         if config.enable_message_ordering:
             may.append("earlier messages of their ordering keys may be unacknowledged")
         if config.HasField("retry_policy"):
             may.append("they may wait for the retry policy's backoff")
-        text = f"{counted(waiting, 'message')} waiting{_age(state)}: " + ", or ".join(may) + "."
-        found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} lists them."))
+        reasons = ": " + ", or ".join(may) if may else ""
+        text = f"{counted(waiting, 'message')} waiting{_age(state)}{reasons}."
+        if may or not again:
+            found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} lists them."))
     return found
+
+
+def _is_held(facts: Facts) -> bool:
+    """Whether something else is known to keep all messages: a suspension, or a push, export or forward that fails."""
+    if facts.state.options.receive_suspended or facts.state.home:
+        return True
+    return any(one.cause in _FAILING for one in _consumed_elsewhere(facts))
+
+
+def _redelivered(facts: Facts) -> list[Obstacle]:
+    """Messages that come again and again."""
+    config = facts.config
+    if facts.redelivered < REDELIVERED_MIN or not facts.state.backlog_messages:
+        return []
+    text = f"Messages come again and again: {facts.redelivered:.0f} redeliveries within {RECENT_S / 60:g} minutes"
+    text += f", {facts.nacked:.0f} of them nacked." if facts.nacked else ", none nacked: their ack deadline ran out."
+    advice = []
+    if not config.HasField("retry_policy"):
+        advice.append(f"pause between attempts: syncpoint subscriptions update {facts.name} --min-retry-delay 10s")
+    if not config.dead_letter_policy.dead_letter_topic:
+        advice.append(
+            f"take out poison messages: syncpoint subscriptions update {facts.name} --dead-letter-topic TOPIC"
+        )
+    if not advice:
+        advice.append(f"they go to the dead-letter topic after all attempts; syncpoint subscriptions peek {facts.name}")
+    joined = "; ".join(advice)
+    return [Obstacle("REDELIVERED", text, joined[0].upper() + joined[1:])]
 
 
 def _coming(facts: Facts) -> list[Obstacle]:
@@ -181,3 +224,20 @@ def _age(state: Any) -> str:
     if not state.HasField("oldest_unacked_age"):
         return ""
     return f", the oldest {state.oldest_unacked_age.ToTimedelta().total_seconds():.0f} s old"
+
+
+def history_asked(subscription: str, family: str, now_s: int) -> Any:
+    """The QueryHistoryRequest for one of `HISTORY`. `subscription`: its full name."""
+    from syncpoint.wire.protobuf.messages import admin
+
+    _, project, _, short = subscription.split("/", 3)
+    asked = admin.QueryHistoryRequest(family=family, labels=[f"project={project}", f"subscription={short}"])
+    asked.start_time.FromSeconds(now_s - RECENT_S)
+    asked.step.FromSeconds(10)
+    return asked
+
+
+def counted_in(history: Any) -> float:
+    """How much a counter grew, by a QueryHistoryResponse."""
+    step_s = float(history.step.seconds)
+    return math.fsum(value * step_s for one in history.series for value in one.values if not math.isnan(value))

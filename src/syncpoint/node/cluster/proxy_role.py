@@ -33,7 +33,7 @@ from syncpoint.node.client_port import Backend, ClientPort
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.other_proxies import audit_logs, audit_methods, clients_of_all
 from syncpoint.node.cluster.router_role import in_milliseconds
-from syncpoint.node.cluster.watching import series_of_all
+from syncpoint.node.cluster.watching import series_of_all, text_of_all
 from syncpoint.node.process import Role
 from syncpoint.node.process_metrics import Measured
 from syncpoint.node.settings import ClientSettings
@@ -98,7 +98,7 @@ class ProxyRole(Role):
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
         self.feeds = PushFeeds(self.proxy.streams)
         letters = ProxyLetters(context.peers, lambda: context.address_of(context.name), self.proxy.relay)
-        series = series_of_all(context)
+        series, whole = series_of_all(context), text_of_all(context)
         self.port.connect(
             Backend(
                 self.admin,
@@ -115,6 +115,7 @@ class ProxyRole(Role):
                 mine=Distribution(context.name, context.view, context.catalog).mine,
                 regions=self._regions,
                 series=None if context.environment.one_server else lambda: series,
+                whole=None if context.environment.one_server else whole,
             )
         )
         # each has counts of its own, by who calls

@@ -23,7 +23,7 @@ from syncpoint.node.process_monitor import ProcessMonitor
 from syncpoint.watch.metrics.exposition import Exposition
 from syncpoint.watch.metrics.gathered import GatheredText
 from syncpoint.watch.metrics.kept_text import MetricsText
-from syncpoint.watch.metrics.tenant_text import project_series
+from syncpoint.watch.metrics.tenant_text import project_series, with_process
 from syncpoint.watch.monitor.alert_rules import UNSERVED_S
 from syncpoint.watch.monitor.monitor_driver import Monitor
 from syncpoint.watch.monitor.ownership_log import ChainHolder
@@ -142,36 +142,49 @@ async def _metrics_at(context: ClusterContext, timeout_s: float, address: str) -
     return internal.MetricsResponse.FromString(answer).text
 
 
-async def _series_of(context: ClusterContext, process: str, text: bytes) -> bytes:
-    found: bytes = await context.environment.blocking(partial(project_series, text, process=process))
-    return found
+Shown = Callable[[bytes, str], bytes]
+"""What is shown of the text of a process: any thread."""
 
 
-class _OwnSeries:
-    """The series of projects in the metrics of this process."""
+def _series(text: bytes, process: str) -> bytes:
+    return project_series(text, process=process)
 
-    def __init__(self, context: ClusterContext) -> None:
-        self._context = context
+
+class _OwnText:
+    """What is shown of the metrics of this process."""
+
+    def __init__(self, context: ClusterContext, shown: Shown) -> None:
+        self._context, self._shown = context, shown
 
     async def text(self) -> bytes:
         context = self._context
-        return await _series_of(context, context.name, await context.metrics.text())
+        return await _made(context, self._shown, context.name, await context.metrics.text())
+
+
+async def _made(context: ClusterContext, shown: Shown, process: str, text: bytes) -> bytes:
+    found: bytes = await context.environment.blocking(partial(shown, text, process))
+    return found
 
 
 def series_of_all(context: ClusterContext) -> GatheredText:
     """The series of projects in the metrics of all processes, with a label `process`."""
+    return text_of_all(context, _series)
+
+
+def text_of_all(context: ClusterContext, shown: Shown = with_process) -> GatheredText:
+    """The metrics of all processes, with a label `process`; or what is `shown` of them."""
 
     async def ask(name: str) -> bytes:
         address = context.address_of(name)
         if address is None:
             raise Unavailable(f"{name} is not a member of the cluster now")
-        return await _series_of(context, name, await _metrics_at(context, ASK_WORKER_S, address))
+        return await _made(context, shown, name, await _metrics_at(context, ASK_WORKER_S, address))
 
     def others() -> Mapping[str, str]:
         names = (seen.value.name for seen in context.view.members.items.values())
         return {name: name for name in names if name != context.name}
 
-    return GatheredText(_OwnSeries(context), others, ask, context.environment.blocking)
+    return GatheredText(_OwnText(context, shown), others, ask, context.environment.blocking)
 
 
 def other_workers(context: ClusterContext, own: Exposition) -> GatheredText:

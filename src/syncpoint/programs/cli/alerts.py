@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.names import others
 from syncpoint.programs.cli.output import as_dict, inform, print_json, print_table
@@ -25,15 +26,16 @@ def alerts() -> None:
 
 
 @alerts.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also those that follow from another one.")
 @with_settings
-def list_(settings: Settings) -> None:
-    """List firing alerts. The exit code is 1 if a page is not acknowledged.
+def list_(settings: Settings, everything: bool) -> None:
+    """List firing alerts by their causes. The exit code is 1 if a page is not acknowledged.
 
     \b
     Example:
       syncpoint alerts list
     """
-    found = _listed(settings, resolved=0)
+    found = _listed(settings, resolved=0, everything=everything)
     if any(one.state == 1 and one.severity == 2 and not one.silenced for one in found):
         raise click.exceptions.Exit(1)
 
@@ -122,7 +124,7 @@ def unsilence(settings: Settings, silence_name: str) -> None:
     inform(f"Ended silence {silence_name}.")
 
 
-def _listed(settings: Settings, *, resolved: int) -> Sequence[Any]:
+def _listed(settings: Settings, *, resolved: int, everything: bool = True) -> Sequence[Any]:
     from syncpoint.wire.protobuf.messages import admin
 
     with settings.client() as client:
@@ -136,8 +138,11 @@ def _listed(settings: Settings, *, resolved: int) -> Sequence[Any]:
         rows = [
             [one.alert, one.rule, _state(one), _clock(one.start_time), one.acknowledged_by or "-", one.summary]
             for one in found
+            if everything or not one.cause
         ]
         print_table(["ALERT", "RULE", "STATE", "SINCE", "BY", "SUMMARY"], rows)
+        if len(rows) < len(found):
+            inform(f"{counted(len(found) - len(rows), 'alert')} that follow from these: --all lists them.")
     return found
 
 
@@ -145,6 +150,8 @@ def _state(alert: Any) -> str:
     from syncpoint.wire.protobuf.messages import admin
 
     state = str(admin.Alert.State.Name(alert.state)).lower()
+    if alert.follows:
+        return f"{state}, follows"
     return f"{state}, silenced" if alert.silenced else state
 
 

@@ -1,31 +1,19 @@
 """`syncpoint docs`: the documentation, as it came with this version.
 
 Place: named by what the command line advises, so that an advice can be followed where there is no clone of the sources.
-A wheel has the pages in the folder `pages` beside this module (`setup.py` copies them); a clone has them in `docs`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-import syncpoint
+from syncpoint.base.runtime.shipped_pages import pages, section
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
-
-INSTALLED = Path(__file__).with_name("pages")
-CLONE = Path(syncpoint.__file__).parents[2] / "docs"
-
-
-def pages() -> Mapping[str, Path]:
-    """The files of all pages by their names, such as `api` and `operations/alerts`."""
-    folder = INSTALLED if INSTALLED.is_dir() else CLONE
-    found = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.md"))}
-    return {name: path for name, path in found.items() if not name.startswith("history/")}
 
 
 def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -37,13 +25,13 @@ def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 @click.argument("page", required=False, shell_complete=complete)
 @with_settings
 def docs(settings: Settings, page: str | None) -> None:
-    """Read the documentation of this version: a list of its pages, or PAGE.
+    """Read the documentation of this version: a list of its pages, PAGE, or one section of it.
 
     \b
     Examples:
       syncpoint docs
       syncpoint docs tour
-      syncpoint docs operations/alerts
+      syncpoint docs operations/alerts#diskdead
     """
     found = pages()
     if not found:
@@ -52,12 +40,19 @@ def docs(settings: Settings, page: str | None) -> None:
         titles = {name: _title(path) for name, path in found.items()}
         print_answer(settings.format, titles, ["PAGE", "TITLE"], [[name, title] for name, title in titles.items()])
         return
+    page, _, anchor = page.partition("#")
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in found:
         close = difflib.get_close_matches(name, found, 1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise Problem(f"there is no page {page!r}", f"{hint}`syncpoint docs` lists all pages.", exit_code=3)
-    click.echo_via_pager(found[name].read_text(encoding="utf-8"))
+    text = found[name].read_text(encoding="utf-8")
+    if anchor:
+        text = section(text, anchor)
+        if not text:
+            raise Problem(f"{page} has no section {anchor!r}", f"`syncpoint docs {name}` shows all of it.", exit_code=3)
+        text += "\n"
+    click.echo_via_pager(text)
 
 
 def _title(path: Path) -> str:

@@ -13,6 +13,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,8 @@ def top(
 ) -> None:
     """Show current rates, backlogs, latencies, disks and processes.
 
-    By default, reads the server at --endpoint with all its workers. Rates are averages between two readings; a server
-    refreshes its metrics once a second.
+    By default, reads the server at --endpoint with all its workers; of a cluster, all its processes. Rates are averages
+    between two readings; a server refreshes its metrics once a second.
 
     \b
     Examples:
@@ -90,10 +91,10 @@ def metrics_places(
     from syncpoint.programs.cli.top_readings import MetricsAddress
 
     if addresses:
-        return [MetricsAddress(one) for one in addresses], ", ".join(addresses)
+        return [MetricsAddress(one) for one in addresses], f"{', '.join(addresses)} alone"
     if path is None and folder is None:
         client = settings.client()
-        return [MetricsAddress(settings.endpoint, "", client.tls, _shown(client))], settings.endpoint
+        return _at_endpoint(MetricsAddress(settings.endpoint, "", client.tls, _shown(client)))
     from syncpoint.node.cluster.settings import load
     from syncpoint.programs.cli.cluster_targets import target
 
@@ -111,6 +112,17 @@ def metrics_places(
     if silent:
         inform(f"Without the key `metrics`, and left out: {', '.join(silent)}")
     return found, f"cluster {made.name}"
+
+
+def _at_endpoint(place: MetricsAddress) -> tuple[list[MetricsAddress], str]:
+    """A proxy of a cluster shows all processes; another server itself, with all its workers."""
+    from syncpoint.programs.cli.top_readings import text_of
+    from syncpoint.watch.metrics.scraped_page import CLUSTER_PATH
+
+    whole = replace(place, path=CLUSTER_PATH)
+    if isinstance(text_of(whole, ANSWER_S), bytes):
+        return [whole], f"{place.address}, all processes of its cluster"
+    return [place], f"{place.address}, this server with its workers"
 
 
 def _shown(client: Any) -> Callable[[], Mapping[str, str]]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncpoint.base.model.histogram import quantile
+from syncpoint.watch.metrics.scraped_page import PATH
 from syncpoint.watch.monitor.scraped_text import ScrapedText
 
 PROCESS: Final = "process"
@@ -36,6 +37,7 @@ class MetricsAddress:
     process: str = ""
     tls: ssl.SSLContext | None = None
     headers: Callable[[], Mapping[str, str]] = dict
+    path: str = PATH
 
     @property
     def called(self) -> str:
@@ -73,7 +75,7 @@ def read(
 def text_of(place: MetricsAddress, timeout_s: float) -> bytes | Exception:
     """The page of metrics of one process, or why there is none."""
     scheme = "https" if place.tls else "http"
-    request = urllib.request.Request(f"{scheme}://{place.address}/metrics", headers=dict(place.headers()))
+    request = urllib.request.Request(f"{scheme}://{place.address}{place.path}", headers=dict(place.headers()))
     try:
         with urllib.request.urlopen(request, timeout=timeout_s, context=place.tls) as answer:
             text: bytes = answer.read()

@@ -6,13 +6,15 @@ Promise: nothing is delivered, leased or changed. What may not be asked is named
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from syncpoint.base.model.errors import SyncpointError
-from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
+from syncpoint.front.client.findings import DELETED_TOPIC, HISTORY, Facts, counted_in, findings, history_asked
 from syncpoint.programs.cli.names import names
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -56,6 +58,10 @@ def facts_of(client: Any, name: str, typed: str) -> Facts:
         facts.rules = None if rules is None else len(rules.rules)
         options = _asked(client, "GetTopicOptions", admin.GetTopicOptionsRequest(topic=config.topic), facts)
         facts.send_suspended = None if options is None else options.send_suspended
+        for fact, family in HISTORY.items():
+            with contextlib.suppress(SyncpointError):  # not everybody keeps history, or may read it
+                asked = history_asked(name, family, int(time.time()))
+                setattr(facts, fact, counted_in(client.call("Admin.QueryHistory", asked)))
     return facts
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from google.protobuf import json_format
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -20,6 +21,7 @@ import syncpoint
 from syncpoint.base.model.errors import Code, PermissionDenied, SyncpointError
 from syncpoint.base.model.names import parse_project, parse_schema, project_of
 from syncpoint.base.runtime.child_processes import Apart, at_once, worked
+from syncpoint.base.runtime.shipped_pages import pages, section
 from syncpoint.catalog.access.gate import Gate
 from syncpoint.catalog.access.permission_needs import SERVER
 from syncpoint.catalog.metadata.catalog import Catalog
@@ -29,9 +31,12 @@ from syncpoint.watch.console.bundle import INDEX, Bundle
 from syncpoint.watch.console.decoding import asked, decoded_payloads, definition_asked
 from syncpoint.watch.console.explaining import explained
 from syncpoint.watch.console.flows import flows_of
+from syncpoint.watch.console.inner_calls import called
 from syncpoint.watch.console.live_stream import LiveStreams
 from syncpoint.watch.console.resource_lists import ResourceLists
 from syncpoint.watch.metrics.kept_text import MetricsText
+from syncpoint.wire.protobuf import methods as rpc
+from syncpoint.wire.protobuf.messages import admin
 from syncpoint.wire.rest.app import caller_of
 from syncpoint.wire.rest.errors import error_json, headers_for, status_of
 from syncpoint.wire.rest.rendering import json_text
@@ -43,6 +48,8 @@ PATH: Final = "/console"
 _NOT_BUILT: Final = "This installation has no console files. Build them with `python tools/console.py build`."
 DECODED_AT_ONCE_BYTES: Final = 2048
 """Larger requests for payloads to be decoded go to another process: the worst costs 5 us a byte."""
+ROLLOUT_S: Final = 5.0
+RUNBOOKS_PAGE: Final = "operations/alerts"
 NO_AUDIT: Final = "No audit log is configured. Set one in the --auth file: audit: {file: audit.log}."
 _PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -128,8 +135,27 @@ def console_pages(
     async def audit_verified(request: Request) -> Response:
         return _json(await verified(audited(request)))
 
+    async def rollout(request: Request) -> Response:
+        """None is no error here: browsers write one down for every answer of 404."""
+        try:
+            asked = admin.GetRolloutRequest()
+            found = await called(methods, rpc.ADMIN.GetRollout, asked, request, ROLLOUT_S)
+        except SyncpointError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return _json({})
+        return _json({"rollout": json_format.MessageToDict(found)})
+
+    async def runbook(request: Request) -> Response:
+        rule = request.query_params.get("rule", "")
+        page = pages().get(RUNBOOKS_PAGE)
+        text = "" if page is None else section(page.read_text(encoding="utf-8"), rule.lower())
+        if not text:
+            raise SyncpointError(Code.NOT_FOUND, f"There is no runbook for {rule!r}.")
+        return _json({"text": text})
+
     async def flows(request: Request) -> Response:
-        return _json(await flows_of(methods, request, listed(request)))
+        return _json(await flows_of(methods, catalog, request, listed(request)))
 
     async def decode(request: Request) -> Response:
         call = caller_of(request.scope, request.url.path)
@@ -155,6 +181,8 @@ def console_pages(
         Route(f"{PATH}/api/why", _own(explain), methods=["GET"]),
         Route(f"{PATH}/api/audit", _own(audit_page), methods=["GET"]),
         Route(f"{PATH}/api/audit/verified", _own(audit_verified), methods=["GET"]),
+        Route(f"{PATH}/api/rollout", _own(rollout), methods=["GET"]),
+        Route(f"{PATH}/api/runbook", _own(runbook), methods=["GET"]),
         Route(f"{PATH}/api/flows", _own(flows), methods=["GET"]),
         Route(f"{PATH}/api/decode", _own(decode), methods=["POST"]),
         Route(PATH, begin, methods=["GET"]),

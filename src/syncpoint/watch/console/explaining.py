@@ -6,6 +6,8 @@ Promise: nothing is delivered, leased or changed. What the caller may not ask is
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from starlette.requests import Request
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.names import parse_subscription
-from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
+from syncpoint.front.client.findings import DELETED_TOPIC, HISTORY, Facts, counted_in, findings, history_asked
 from syncpoint.watch.console.inner_calls import called
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub
@@ -47,4 +49,8 @@ async def explained(served: Methods, request: Request, subscription: str) -> dic
         facts.rules = None if rules is None else len(rules.rules)
         options = await may_ask(methods.ADMIN.GetTopicOptions, admin.GetTopicOptionsRequest(topic=config.topic))
         facts.send_suspended = None if options is None else options.send_suspended
+        for fact, family in HISTORY.items() if methods.ADMIN.QueryHistory.encode() in served else ():
+            with contextlib.suppress(SyncpointError):  # not everybody keeps history, or may read it
+                asked = history_asked(name, family, int(time.time()))
+                setattr(facts, fact, counted_in(await ask(methods.ADMIN.QueryHistory, asked)))
     return {"findings": [asdict(one) for one in findings(facts)], "unknown": facts.unknown}

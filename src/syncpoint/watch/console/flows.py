@@ -8,7 +8,7 @@ it runs, that a user paused a flow) is not known here. What the caller may not a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -16,6 +16,10 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.names import project_of
+from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.home_sites import PREFIX as HOMES
+from syncpoint.catalog.metadata.home_sites import home_of
 from syncpoint.watch.console.inner_calls import called
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
@@ -25,8 +29,10 @@ from syncpoint.wire.transport.calls import Methods
 ANSWER_S: Final = 10.0
 
 
-async def flows_of(served: Methods, request: Request, projects: Iterable[str]) -> dict[str, Any]:
-    """`arriving`: one for each flow that is copied to here; `leaving`: one for each reader of a topic of `projects`."""
+async def flows_of(served: Methods, catalog: Catalog, request: Request, projects: Sequence[str]) -> dict[str, Any]:
+    """`arriving`: one for each flow that is copied to here; `leaving`: one for each reader of a topic of `projects`;
+    `homes`: one for each subscription of those that one of several sites delivers.
+    """
     unknown: list[str] = []
 
     async def ask(method: Method, asked: Message) -> Any:
@@ -60,7 +66,18 @@ async def flows_of(served: Methods, request: Request, projects: Iterable[str]) -
         }
         for one in cursors
     ]
-    return {"arriving": arriving, "leaving": leaving, "unknown": unknown}
+    homes = [_home(catalog, name, projects) for name in catalog.settings_named(HOMES)]
+    found = {"arriving": arriving, "leaving": leaving, "homes": [one for one in homes if one is not None]}
+    return {**found, "unknown": unknown}
+
+
+def _home(catalog: Catalog, setting: str, projects: Sequence[str]) -> dict[str, Any] | None:
+    """None: the subscription is gone, or is not among what is asked for."""
+    number = int(setting.removeprefix(HOMES))
+    record, home = catalog.subscription_by_incarnation(number), home_of(catalog, number)
+    if record is None or home is None or project_of(record.name) not in projects:
+        return None
+    return {"subscription": record.name, "site": home.site, "home": home.home, "epoch": home.epoch}
 
 
 def _plain(message: Message, names: str) -> dict[str, Any]:

@@ -33,24 +33,26 @@ from syncpoint.wire.transport.network import join_address, split_address
 from syncpoint.wire.transport.server import Server, serve
 
 PATH: Final = "/metrics"
+CLUSTER_PATH: Final = "/metrics/cluster"
+"""Of a cluster: all processes as one text, with a label `process`."""
 PERMISSION: Final = "syncpoint.server.get"
 _NO_METHODS: Final[Methods] = {}
 
 log = logging.getLogger(__name__)
 
 
-def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
+def metrics_page(shown: MetricsText, gate: Gate | None = None, path: str = PATH) -> BaseRoute:
     """The page. `gate`: None answers everybody."""
 
     async def answer(request: Request) -> Response:
         if gate is not None:
             try:
-                gate.check_page(caller_of(request.scope, PATH), PERMISSION, SERVER)
+                gate.check_page(caller_of(request.scope, path), PERMISSION, SERVER)
             except SyncpointError as error:
                 return refused(error)
         return Response(await shown.text(), media_type=CONTENT_TYPE)
 
-    return Route(PATH, answer, methods=["GET"])
+    return Route(path, answer, methods=["GET"])
 
 
 async def serve_metrics(shown: MetricsText, address: str, *, shared: bool = False) -> Server:

@@ -61,7 +61,12 @@ _ALL: Final = (
     ("delivery_outstanding_bytes", _G, "bytes", "Outstanding bytes, over all subscriptions."),
     ("delivery_waiting_messages", _G, "", "Nacked messages waiting for their retry."),
     ("delivery_failed_steps_total", _C, "", "Internal steps restarted after a failure caused by a bug."),
-    ("delivery_latency_seconds", _H, "seconds", "Time from publish to first delivery."),
+    (
+        "delivery_latency_seconds",
+        _H,
+        "seconds",
+        "Time from publish, or the subscriber's coming if later, to delivery.",
+    ),
     ("backlog_survey_seconds", _G, "seconds", "Duration of the latest count of backlogs."),
 )
 _GOOGLES: Final = {

@@ -67,6 +67,22 @@ def project_series(text: bytes, projects: Collection[str] | None = None, process
     return b"".join(_lines(text, wanted, own))
 
 
+def with_process(text: bytes, process: str) -> bytes:
+    """All samples of a text, with a label `process`; any thread."""
+    own = f'process="{process}"'.encode()
+
+    def labelled(line: bytes) -> bytes:
+        if not line or line.startswith(b"#"):
+            return line
+        name, brace, rest = line.partition(b"{")
+        if brace:
+            return b"%s{%s,%s" % (name, own, rest)
+        name, _, rest = line.partition(b" ")
+        return b"%s{%s} %s" % (name, own, rest)
+
+    return b"\n".join(map(labelled, text.split(b"\n")))
+
+
 def _lines(text: bytes, wanted: Collection[bytes] | None, own: bytes) -> Iterator[bytes]:
     head: list[bytes] = []
     for line in text.split(b"\n"):

@@ -123,10 +123,15 @@ class AlertCauses:
         return found[0][1] if found else condition.follows
 
 
+def words_of(rule: str, labels: Labels) -> str:
+    """How an alert's `follows` names the condition that it follows from."""
+    return f"{rule} of {_place(dict(labels))}"
+
+
 def _naming(condition: AlertCondition, all_of: Iterable[AlertCondition]) -> AlertCondition:
     if condition.rule not in FOLLOWING:
         return condition
-    mine = f"{condition.rule} of {_place(dict(condition.labels))}"
+    mine = words_of(condition.rule, condition.labels)
     following: dict[str, list[str]] = {}
     for one in all_of:
         if one.follows == mine:

@@ -2,7 +2,8 @@
 
 Place: between the counted events of an objective and its alerts; the same numbers are in the generated rules of
 Prometheus.
-Promise: an alert needs both windows of a rule. The long one shows that the budget suffers, the short one, a twelfth of
+Promise: time before the first event counts as good, so minutes of data do not spend the budget of a month. An alert
+needs both windows of a rule. The long one shows that the budget suffers, the short one, a twelfth of
 it, that it still does: an alert ends soon after its cause. Without events nothing burns.
 
 The rates are those of Google's SRE workbook, chapter 5, for a window of 30 days: 14.4 spends 2 % of the budget in an
@@ -40,7 +41,13 @@ WINDOWS_S: Final = tuple(sorted({window for rule in RULES for window in (rule.lo
 
 def burn_rate(counts: EventCounts, target: float, window_s: float, now_s: float, *, excusing: bool = False) -> float:
     """How many times as fast as allowed the budget is spent. `excusing`: see `EventCounts.over`."""
-    return bad_share(counts.over(window_s, now_s, excusing=excusing)) / (1.0 - target)
+    return spent(counts, window_s, now_s, excusing=excusing) / (1.0 - target)
+
+
+def spent(counts: EventCounts, window_s: float, now_s: float, *, excusing: bool = False) -> float:
+    """The share of a window that was bad; what of it nobody has watched yet was good."""
+    bad = bad_share(counts.over(window_s, now_s, excusing=excusing))
+    return bad * counts.covered_s(window_s, now_s) / window_s
 
 
 def burning(counts: EventCounts, target: float, now_s: float, *, excusing: bool = False) -> dict[str, BurnRateRule]:

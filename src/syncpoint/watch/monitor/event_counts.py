@@ -45,6 +45,15 @@ class EventCounts:
                 if excused:
                     slots[number] = t, good, total, 0.0
 
+    def covered_s(self, window_s: float, now_s: float) -> float:
+        """How much of the last `window_s` seconds something was counted in: what was before the first event was not
+        watched, and at least a minute is.
+        """
+        first_s = self._coarse[0][0] if self._coarse else now_s
+        if self._fine and self._fine[0][0] < first_s + TEN_MINUTES_S:  # of a young server, to the minute
+            first_s = self._fine[0][0]
+        return min(window_s, max(float(MINUTE_S), now_s - first_s))
+
     def over(self, window_s: float, now_s: float, *, excusing: bool = False) -> Events:
         """Events of the last `window_s` seconds: in whole minutes, or ten minutes where that is longer than is kept by
         the minute. `excusing`: what is excused counts as good.

@@ -62,18 +62,28 @@ class Quick(NamedTuple):
         return f"({total} - clamp_min({quick}{failed}, 0))", total
 
 
+ATTENDED = "syncpoint_monitor_attended_seconds"
+"""Of each subscription with a subscriber: for how long it has had one at every look."""
+
+
 class Youngest(NamedTuple):
-    """Looks at which no age was above a threshold. `having`: only series for which this is above 0 under `on`."""
+    """Looks at which no age was above a threshold. `having`: only series for which this is above 0 under `on`, and has
+    been for `for_s`.
+    """
 
     age: SeriesSelection
     having: SeriesSelection | None = None
     on: tuple[str, ...] = ()
+    for_s: float = 0.0
 
     def largest(self, look: Look) -> float | None:
         """The largest age; None: there is none."""
         alive: set[tuple[str | None, ...]] | None = None
         if self.having is not None:
             alive = {self._key(dict(labels)) for labels, value in self.having.found(look) if value > 0}
+        if alive and self.for_s:
+            for_long = look.get(ATTENDED, {})
+            alive &= {self._key(dict(labels)) for labels, value in for_long.items() if value >= self.for_s}
         ages = [value for labels, value in self.age.found(look) if alive is None or self._key(dict(labels)) in alive]
         return max(ages, default=None)
 
@@ -91,7 +101,10 @@ class Youngest(NamedTuple):
         if self.having is None:
             return f"max({self.age.promql})"
         on = ", ".join(self.on)
-        return f"max(max by ({on}) ({self.age.promql}) and on ({on}) (sum by ({on}) ({self.having.promql}) > 0))"
+        having = f"sum by ({on}) ({self.having.promql})"
+        if self.for_s:
+            having = f"min_over_time(({having})[{self.for_s / 60:g}m:1m])"
+        return f"max(max by ({on}) ({self.age.promql}) and on ({on}) ({having} > 0))"
 
 
 Measure = Share | Quick | Youngest

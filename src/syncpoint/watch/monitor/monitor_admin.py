@@ -16,12 +16,20 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, SyncpointError
+from syncpoint.watch.monitor.alert_causes import words_of
 from syncpoint.watch.monitor.alert_machine import Alert, AlertSilence
 from syncpoint.watch.monitor.alert_rules import budget_rule
 from syncpoint.watch.monitor.burn_rates import PAGE, RULES
 from syncpoint.watch.monitor.duty_answers import on_call_message, ownerships_message
 from syncpoint.watch.monitor.history_queries import HistoryQuery
-from syncpoint.watch.monitor.monitor_core import MEASURED, NO_DATA, NOT_APPLICABLE, IndicatorValue, ObjectiveState
+from syncpoint.watch.monitor.monitor_core import (
+    MEASURED,
+    NO_DATA,
+    NOT_APPLICABLE,
+    IndicatorValue,
+    MonitorCore,
+    ObjectiveState,
+)
 from syncpoint.watch.monitor.monitor_driver import Monitor
 from syncpoint.watch.monitor.prober_pages import boards
 from syncpoint.watch.monitor.scrape_sources import fetched
@@ -140,8 +148,12 @@ class MonitorAdmin:
         if not 0 <= request.page_size <= RESOLVED_MAX:
             raise InvalidArgument("page_size", f"must be from 0 to {RESOLVED_MAX}")
         most = (request.page_size or RESOLVED_PAGE) if request.resolved else 0
-        found = await monitor.ask(lambda core: [self._alert(one) for one in core.alerts(most)])
-        return admin.ListAlertsResponse(alerts=found)
+
+        def listed(core: MonitorCore) -> list[admin.Alert]:
+            names = {words_of(one.rule, one.labels): one.alert for one in core.alerts(0)}
+            return [self._alert(one, names.get(one.follows, "")) for one in core.alerts(most)]
+
+        return admin.ListAlertsResponse(alerts=await monitor.ask(listed))
 
     async def acknowledge_alert(self, request: admin.AcknowledgeAlertRequest) -> admin.Alert:
         """AcknowledgeAlert."""
@@ -200,7 +212,7 @@ class MonitorAdmin:
             raise self.refusal
         return self.monitor
 
-    def _alert(self, one: Alert) -> admin.Alert:
+    def _alert(self, one: Alert, cause: str = "") -> admin.Alert:
         made = admin.Alert(
             alert=one.alert,
             rule=one.rule,
@@ -213,6 +225,8 @@ class MonitorAdmin:
             level=one.level,
             notified=one.notified,
             silenced=one.silenced,
+            follows=one.follows,
+            cause=cause,
         )
         for name, at_s in (
             ("start_time", one.started_s),

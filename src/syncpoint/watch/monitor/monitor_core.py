@@ -15,19 +15,18 @@ from syncpoint.base.model.errors import InvalidArgument, NotFound
 from syncpoint.watch.monitor.alert_causes import AlertCauses
 from syncpoint.watch.monitor.alert_machine import Alert, AlertMachine, AlertSilence, Notification
 from syncpoint.watch.monitor.alert_rules import UNANSWERED, ThresholdWatch, budget_conditions
-from syncpoint.watch.monitor.burn_rates import WINDOWS_S, burn_rate
-from syncpoint.watch.monitor.event_counts import bad_share
+from syncpoint.watch.monitor.burn_rates import WINDOWS_S, burn_rate, spent
 from syncpoint.watch.monitor.history_queries import HistoryAnswer, HistoryQuery, answered, quantile_of, totals
 from syncpoint.watch.monitor.increases import FORGOTTEN_S, Look, ProcessIncreases
-from syncpoint.watch.monitor.indicators import Events, Quick, Share
+from syncpoint.watch.monitor.indicators import ATTENDED, Events, Quick, Share
 from syncpoint.watch.monitor.kept_families import is_kept
 from syncpoint.watch.monitor.monitor_file import MonitorFile
 from syncpoint.watch.monitor.monitor_settings import MonitorSettings
 from syncpoint.watch.monitor.objectives import Objective
 from syncpoint.watch.monitor.prober_pages import PREFIX as PROBER_PREFIX
-from syncpoint.watch.monitor.scraped_text import ScrapedSeries, ScrapedText
+from syncpoint.watch.monitor.scraped_text import Labels, ScrapedSeries, ScrapedText
 from syncpoint.watch.monitor.sla_report import AgreementReport, month_of, report
-from syncpoint.watch.monitor.sli_table import RATIO, SLIS, ServiceLevelIndicator
+from syncpoint.watch.monitor.sli_table import RATIO, SLIS, SUBSCRIBERS, ServiceLevelIndicator
 
 LOOK_S: Final = 10.0
 YOUNG_S: Final = 60.0  # of a process that began longer ago it is not guessed when it counted what
@@ -94,6 +93,7 @@ class MonitorCore:
         self._earlier_s = file.history.looked_s  # the last look of an earlier life
         self._processes: dict[str, WatchedProcess] = {}
         self._watch, self._causes = ThresholdWatch(), AlertCauses()
+        self._attended_s: dict[Labels, float] = {}  # since when subscriptions have subscribers at every look
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -105,6 +105,7 @@ class MonitorCore:
             since_s = 0.0
         self.latest, self.looked_s = look, now_s
         self.file.history.write(now_s, look, counters)
+        look[ATTENDED] = self._attended(look, now_s)
         events = {one.name: one.sli.measure.of(look, one.threshold) for one in self.settings.objectives}
         if not self._causes.look(look, now_s):
             for counts in self.counts.values():
@@ -143,6 +144,16 @@ class MonitorCore:
                 process.increases.take(numbers, now_s, look)
         self._processes = {name: one for name, one in self._processes.items() if one.listed_s > now_s - FORGOTTEN_S}
         return look, counters
+
+    def _attended(self, look: Look, now_s: float) -> dict[Labels, float]:
+        """For how long each subscription that has a subscriber has had one."""
+        found: dict[Labels, float] = {}
+        for labels, value in look.get(SUBSCRIBERS, {}).items():
+            key = tuple((name, text) for name, text in labels if name in ("project", "subscription"))
+            if value > 0:
+                found[key] = self._attended_s.get(key, now_s)
+        self._attended_s = found
+        return {key: now_s - since_s for key, since_s in found.items()}
 
     def _uncounted(self, numbers: Mapping[ScrapedSeries, float], now_s: float) -> bool:
         """Whether nobody has counted what a process shows that is seen for the first time: it began a moment ago, and
@@ -247,6 +258,6 @@ class MonitorCore:
         counts = self.counts[one.name]
         events = counts.over(one.window_s, now_s)
         state = NOT_APPLICABLE if not self._applies(one.sli) else MEASURED if events.total else NO_DATA
-        left = 1.0 - bad_share(events) / (1.0 - one.target)
+        left = 1.0 - spent(counts, one.window_s, now_s) / (1.0 - one.target)
         rates = tuple((window, burn_rate(counts, one.target, window, now_s)) for window in WINDOWS_S)
         return ObjectiveState(one, state, events, left, rates)

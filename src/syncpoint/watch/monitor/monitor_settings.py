@@ -22,7 +22,7 @@ from syncpoint.watch.monitor.objectives import Objective, load_objectives, shipp
 from syncpoint.watch.monitor.on_call import Person, Schedule, Site
 from syncpoint.watch.monitor.sla_report import Agreement, Credit
 
-RUNBOOKS: Final = "docs/operations/alerts.md"  # of this version's sources
+RUNBOOKS: Final = "syncpoint docs operations/alerts"  # which every installation has
 CREDITS: Final = (Credit(0.999, 10.0), Credit(0.99, 25.0), Credit(0.95, 50.0))
 
 

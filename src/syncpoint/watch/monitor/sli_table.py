@@ -14,6 +14,7 @@ from syncpoint.watch.monitor.selections import SERVER_CODES, SeriesSelection
 
 RATIO, SECONDS = "ratio", "seconds"
 WINDOW_S: Final = 3600.0
+SUBSCRIBERS: Final = "syncpoint_subscription_subscribers"
 _OF_CLIENTS: Final = ("listener", ("clients",))
 
 
@@ -130,8 +131,8 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "delivery-latency",
         "End-to-end delivery latency",
-        "Time from the publish of a message to its first delivery to a subscriber, including the time without any "
-        "subscriber. 99th percentile.",
+        "Time from the publish of a message, or from when the subscriber came if that is later, to its first delivery. "
+        "99th percentile.",
         SECONDS,
         Quick(SeriesSelection("syncpoint_delivery_latency_seconds")),
         1.0,
@@ -187,13 +188,14 @@ SLIS: Final = (
     ServiceLevelIndicator(
         "delivery-freshness",
         "Excess age of unacknowledged messages",
-        "Age of the oldest unacknowledged message of subscriptions that have subscribers. Maximum of the "
-        "subscriptions that have metrics of their own.",
+        "Age of the oldest unacknowledged message of subscriptions that have had subscribers for 10 minutes. Maximum "
+        "of the subscriptions that have metrics of their own.",
         SECONDS,
         Youngest(
             SeriesSelection("syncpoint_subscription_oldest_unacked_age_seconds"),
-            SeriesSelection("syncpoint_subscription_subscribers"),
+            SeriesSelection(SUBSCRIBERS),
             ("project", "subscription"),
+            600.0,
         ),
         600.0,
     ),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.front.client.findings import DELETED_TOPIC, Facts, findings
+from syncpoint.front.client.findings import DELETED_TOPIC, HISTORY, Facts, counted_in, findings, history_asked
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
 pytestmark = pytest.mark.shows("why")
@@ -31,6 +31,8 @@ def test_each_cause():
         ("EMPTY", causes()),
         ("DETACHED", causes({"detached": True}, backlog_messages=4)),
         ("RECEIVE_SUSPENDED", causes(options={"receive_suspended": True})),
+        ("AT_HOME_ELSEWHERE", causes(options={"receive_suspended": True}, home="us", backlog_messages=3)),
+        ("PUSH_FAILING", causes(push, backlog_messages=9, push={"last_error": "refused", "last_status": 500})),
         ("PUSH_FAILING", causes(push, push={"last_error": "refused", "last_status": 500})),
         ("NOT_TAKEN", causes(push)),
         ("EMPTY", causes(push, push={"acknowledged": 4}, subscribers=0)),
@@ -70,6 +72,38 @@ def test_what_may_hold_them_depends_on_the_subscription():
     assert "retry policy" in held
     plain = findings(facts(backlog_messages=5, oldest_unacked_age={"seconds": 7}))[0].text
     assert plain == "5 messages waiting, the oldest 7 s old: the subscribers' flow control may be full."
+
+
+def test_a_subscription_whose_home_is_elsewhere_is_not_to_be_resumed():
+    (one,) = findings(facts(options={"receive_suspended": True}, home="us"))
+    assert "us" in one.text
+    assert "--resume" not in one.advice
+    assert one.advice.endswith("syncpoint federation home s SITE")
+
+
+def test_poison_messages_are_named_with_what_helps():
+    def found(config=None, nacked=190.0):
+        state = facts(config, backlog_messages=4, outstanding_messages=1)
+        state.redelivered, state.nacked = 200.0, nacked
+        return findings(state)
+
+    plain = found()
+    assert [one.cause for one in plain] == ["REDELIVERED", "OUT_WITH_SUBSCRIBERS"]  # not a word of flow control
+    assert "200 redeliveries within 2 minutes, 190 of them nacked" in plain[0].text
+    assert "--min-retry-delay" in plain[0].advice
+    assert "--dead-letter-topic" in plain[0].advice
+    cared = {"retry_policy": {}, "dead_letter_policy": {"dead_letter_topic": "projects/p/topics/failed"}}
+    kept = found(cared, nacked=0.0)
+    assert "ack deadline ran out" in kept[0].text
+    assert "--min-retry-delay" not in kept[0].advice
+    assert "--dead-letter-topic" not in kept[0].advice
+
+
+def test_what_history_counted():
+    asked = history_asked("projects/p/subscriptions/s", HISTORY["nacked"], 1_000)
+    assert (asked.family, list(asked.labels)) == (HISTORY["nacked"], ["project=p", "subscription=s"])
+    series = [admin.HistorySeries(values=[0.5, float("nan")]), admin.HistorySeries(values=[1.0])]
+    assert counted_in(admin.QueryHistoryResponse(step={"seconds": 10}, series=series)) == 15.0
 
 
 def test_what_is_out_comes_first_where_nothing_else_waits():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import syncpoint
-from syncpoint.programs.cli import docs
+from syncpoint.base.runtime import shipped_pages
 
 SOURCES = Path(syncpoint.__file__).parent
 
@@ -23,6 +23,13 @@ def test_pages_are_listed_and_shown(run, run_json):
     assert run("docs", "docs/limits.md").stdout == run("docs", "limits").stdout
 
 
+def test_a_section_of_a_page(run):
+    shown = run("docs", "operations/alerts#diskdead").stdout
+    assert shown.startswith("Page. A disk was given up")
+    assert "## DiskGivenUp" not in shown
+    assert run("docs", "operations/alerts#nothing").exit_code == 3
+
+
 def test_a_page_that_does_not_exist(run):
     result = run("docs", "limit")
     assert result.exit_code == 3
@@ -33,7 +40,7 @@ def test_a_page_that_does_not_exist(run):
 def test_pages_of_an_installation_come_before_those_of_a_clone(run, tmp_path, monkeypatch):
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "api.md").write_text("# Installed\n")
-    monkeypatch.setattr(docs, "INSTALLED", tmp_path / "pages")
+    monkeypatch.setattr(shipped_pages, "INSTALLED", tmp_path / "pages")
     assert run("docs", "api").stdout.rstrip() == "# Installed"
     (tmp_path / "pages" / "api.md").unlink()
     assert "this installation has no pages" in run("docs").stderr
@@ -51,7 +58,7 @@ def named() -> list[tuple[str, str]]:
 def test_every_page_that_a_text_names_exists():
     found = named()
     assert len(found) > 12
-    assert not [(where, page) for where, page in found if page not in docs.pages()]
+    assert not [(where, page) for where, page in found if page not in shipped_pages.pages()]
 
 
 @pytest.mark.parametrize("path", sorted((SOURCES / "programs" / "cli").glob("*.py")), ids=lambda path: path.stem)

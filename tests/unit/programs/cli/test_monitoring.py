@@ -53,6 +53,15 @@ def test_a_page_that_nobody_looks_after_ends_with_1(server, run):
     assert "No active alerts." in run("alerts", "list").stderr
 
 
+def test_what_follows_from_an_alert_is_counted_under_it(server, run):
+    under = admin.Alert(alert="a2", rule="DiskGivenUp", state="FIRING", follows="ProcessUnanswered of c2", cause="a1")
+    server.answers["Admin.ListAlerts"] = admin.ListAlertsResponse(alerts=[alert(state="ACKNOWLEDGED"), under])
+    short = run("alerts", "list")
+    assert "DiskGivenUp" not in short.stdout
+    assert "1 alert that follow from these: --all lists them." in short.stderr
+    assert "firing, follows" in run("alerts", "list", "--all").stdout
+
+
 def test_acknowledging_and_silencing(server, run):
     server.answers["Admin.AcknowledgeAlert"] = alert(state="ACKNOWLEDGED", acknowledged_by="ana", runbook="x#diskdead")
     assert "Runbook: x#diskdead" in run("alerts", "ack", "a1", "--by", "ana").stderr

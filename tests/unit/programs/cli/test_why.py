@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncpoint.base.model.errors import PermissionDenied
+from syncpoint.base.model.errors import FailedPrecondition, PermissionDenied
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
 pytestmark = pytest.mark.shows("why")
@@ -16,6 +16,7 @@ def answer(server, **state):
         "Admin.GetSubscriptionState": admin.SubscriptionState(subscription=NAME, **state),
         "Admin.ListRules": admin.ListRulesResponse(rules=[{"name": "$Default"}]),
         "Admin.GetTopicOptions": admin.TopicOptions(topic=TOPIC),
+        "Admin.QueryHistory": FailedPrecondition("nobody keeps history"),
     }
 
 
@@ -39,6 +40,13 @@ def test_what_may_not_be_asked_is_named(server, run, run_json):
     assert result.stdout.startswith("1. NOT_KNOWN: ")
     assert "Unknown: GetTopicOptions: PERMISSION_DENIED: not yours" in result.stderr
     assert run_json("why", "billing")["unknown"] == ["GetTopicOptions: PERMISSION_DENIED: not yours"]
+
+
+def test_history_reports_messages_that_come_again_and_again(server, run):
+    answer(server, subscribers=1, backlog_messages=1, outstanding_messages=1)
+    series = [admin.HistorySeries(values=[3.0, 2.0])]
+    server.answers["Admin.QueryHistory"] = admin.QueryHistoryResponse(step={"seconds": 10}, series=series)
+    assert run("why", "billing").stdout.startswith("1. REDELIVERED: Messages come again and again: 50 redeliveries")
 
 
 def test_rules_and_options_of_a_deleted_topic_are_not_asked(server, run):

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from syncpoint.base.model.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from syncpoint.catalog.metadata.catalog import Catalog
-from syncpoint.catalog.metadata.records import CatalogChange, Topic
+from syncpoint.catalog.metadata.home_sites import HomeSite, put_home
+from syncpoint.catalog.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.catalog.schemas.stored import Revision, Schema, definition_setting
 from syncpoint.testing.rigs.plain_tests import plain_test
 from syncpoint.watch.console.bundle import POLICY
@@ -321,6 +322,42 @@ async def test_why_says_what_it_may_not_ask(served: Served) -> None:
     _, _, body = await served.ask("GET", f"/console/api/why?subscription={SUB}")
     assert body["findings"][0]["cause"] == "NOBODY_CONNECTED"
     assert body["unknown"] == ["ListRules: PERMISSION_DENIED: rules are secret"]
+
+
+@plain_test(run)
+async def test_that_there_was_no_rollout_is_no_error(served: Served) -> None:
+    def none_yet(call: Call, request: bytes) -> None:
+        raise NotFound("rollout")
+
+    def found(call: Call, request: bytes) -> None:
+        call.reply(admin.Rollout(name="october").SerializeToString())
+
+    for method, expected in ((none_yet, {}), (found, {"rollout": {"name": "october"}})):
+        served.methods[ADMIN.GetRollout.encode()] = Unary(method)
+        status, _, body = await served.ask("GET", "/console/api/rollout")
+        assert (status, body) == (200, expected)
+
+
+@plain_test(run)
+async def test_homes_are_those_of_subscriptions_that_there_are(served: Served) -> None:
+    topic = Topic(1, "projects/p/topics/t")
+    kept = [Subscription(number, f"projects/p/subscriptions/s{number}", 1, topic.name) for number in (2, 3)]
+    for change in served.catalog.assign([CatalogChange.put(one) for one in (topic, *kept)]):
+        served.catalog.apply(change)
+    for number, home in ((2, "eu"), (3, "us")):
+        for change in served.catalog.assign(put_home(served.catalog, number, HomeSite("us", home, 7))):
+            served.catalog.apply(change)
+    for change in served.catalog.assign([CatalogChange.delete(kept[1])]):
+        served.catalog.apply(change)
+    _, _, body = await served.ask("GET", "/console/api/flows")
+    assert body["homes"] == [{"subscription": kept[0].name, "site": "us", "home": "eu", "epoch": 7}]
+
+
+@plain_test(run)
+async def test_runbooks_come_with_the_version(served: Served) -> None:
+    _, _, body = await served.ask("GET", "/console/api/runbook?rule=DiskDead")
+    assert body["text"].startswith("Page. A disk was given up")
+    assert (await served.ask("GET", "/console/api/runbook?rule=Nothing"))[0] == 404
 
 
 def keep_schema(catalog: Catalog) -> None:

@@ -15,7 +15,7 @@ from syncpoint.catalog.metadata.records import CatalogChange
 from syncpoint.watch.metrics.exposition import written
 from syncpoint.watch.metrics.family import Family, MetricKind, Samples
 from syncpoint.watch.metrics.gathered import merged
-from syncpoint.watch.metrics.tenant_text import TenantTexts, project_series
+from syncpoint.watch.metrics.tenant_text import TenantTexts, project_series, with_process
 
 pytestmark = [pytest.mark.shows("tenants"), pytest.mark.shows("metrics")]
 
@@ -105,3 +105,9 @@ def test_a_tenant_reads_its_own_and_costs_one_text_a_second() -> None:
                 await texts.text(name)
 
     asyncio.run(run())
+
+
+def test_all_samples_of_a_process_are_named_after_it() -> None:
+    text = b'# HELP a b\na 1\nb{c="d"} 2\nh_bucket{le="+Inf"} 3\n'
+    named = b'# HELP a b\na{process="p-1"} 1\nb{process="p-1",c="d"} 2\nh_bucket{process="p-1",le="+Inf"} 3\n'
+    assert with_process(text, "p-1") == named

@@ -26,6 +26,12 @@ class Cluster(Watched):
                 self.put(SERVED, 1, chain, f"/c{number}/d1", f"storage-{number}")
                 self.put("syncpoint_disk_failures_total", 0, chain, f"/c{number}/d1")
 
+    def watch_for_days(self) -> None:
+        """Until there is enough of everything to judge a budget by."""
+        self.publish(1)
+        self.pass_time(10, gone=False)
+        self.now_s += 3 * 86_400
+
     def pass_time(self, seconds: float, *, gone: bool) -> list[tuple[str, str, str]]:
         """(rule, summary, why) of what was notified of."""
         sent = []
@@ -126,6 +132,7 @@ def test_what_is_worse_pages_on_its_own(family: str, labels: tuple[str, ...], ru
 
 def test_what_clients_missed_while_they_moved_is_listed_under_the_process_that_is_gone() -> None:
     cluster = Cluster()
+    cluster.watch_for_days()
     for _ in range(30):
         cluster.publish(1000)
         assert cluster.pass_time(10, gone=False) == []
@@ -147,6 +154,7 @@ def test_what_clients_missed_while_they_moved_is_listed_under_the_process_that_i
 
 def test_clients_that_go_on_failing_are_notified_of() -> None:
     cluster = Cluster()
+    cluster.watch_for_days()
     for _ in range(30):
         cluster.publish(1000)
         cluster.pass_time(10, gone=False)
@@ -162,6 +170,7 @@ def test_clients_that_go_on_failing_are_notified_of() -> None:
 
 def test_a_process_that_is_back_before_anybody_was_notified_explains_nothing() -> None:
     cluster = Cluster()
+    cluster.watch_for_days()
     for _ in range(30):
         cluster.publish(1000)
         cluster.pass_time(10, gone=False)
@@ -172,6 +181,7 @@ def test_a_process_that_is_back_before_anybody_was_notified_explains_nothing() -
 
 def test_a_budget_that_was_spent_before_does_not_follow() -> None:
     cluster = Cluster()
+    cluster.watch_for_days()
     for _ in range(30):
         cluster.publish(500, 500)
         cluster.pass_time(10, gone=False)

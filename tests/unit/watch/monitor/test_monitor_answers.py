@@ -16,6 +16,7 @@ from syncpoint.programs.probers.judgement import judge
 from syncpoint.programs.probers.probe_history import ProbeHistory
 from syncpoint.programs.probers.prober_board import ProberBoard
 from syncpoint.programs.probers.prober_table import PROBERS
+from syncpoint.watch.monitor.alert_rules import AlertCondition
 from syncpoint.watch.monitor.burn_rates import RULES
 from syncpoint.watch.monitor.kept_families import is_kept
 from syncpoint.watch.monitor.monitor_admin import MonitorAdmin
@@ -142,6 +143,24 @@ def test_objectives_say_when_somebody_is_notified_and_where_to_read_on(tmp_path:
             assert all(one.runbook.endswith("#errorbudgetburnsfast") for one in found.slos)
             slis = (await MonitorAdmin(monitor).list_slis(admin.ListSlisRequest())).slis
             assert all(one.parts for one in slis)
+
+    asyncio.run(work())
+
+
+def test_an_alert_names_the_alert_that_it_follows_from(tmp_path: Path) -> None:
+    gone = AlertCondition("ProcessUnanswered", (("process", "c2"),), "page", "gone")
+    disk = AlertCondition("DiskGivenUp", (("chain", "1"), ("disk", "/d")), "ticket", "up", "ProcessUnanswered of c2")
+
+    async def work() -> None:
+        async with monitoring(parse_monitor({}), tmp_path, ManualClock()) as monitor:
+            await monitor.ask(lambda core: core.machine.looked([disk], monitor.now_s))
+            (early,) = (await MonitorAdmin(monitor).list_alerts(admin.ListAlertsRequest())).alerts
+            assert (early.follows, early.cause, early.silenced) == ("ProcessUnanswered of c2", "", True)
+            await monitor.ask(lambda core: core.machine.looked([disk, gone], monitor.now_s))
+            found = (await MonitorAdmin(monitor).list_alerts(admin.ListAlertsRequest())).alerts
+            by_rule = {one.rule: one for one in found}
+            assert by_rule["DiskGivenUp"].cause == by_rule["ProcessUnanswered"].alert
+            assert (by_rule["ProcessUnanswered"].follows, by_rule["ProcessUnanswered"].cause) == ("", "")
 
     asyncio.run(work())
 

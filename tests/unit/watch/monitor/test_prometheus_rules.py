@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from syncpoint.base.runtime.shipped_pages import pages
 from syncpoint.watch.metrics import prober_families
 from syncpoint.watch.metrics.family import MetricKind
 from syncpoint.watch.metrics.family_table import FAMILIES
@@ -235,7 +236,7 @@ def test_what_follows_from_a_dead_disk_is_no_alert(tmp_path: Path) -> None:
 
 
 def test_every_alert_has_a_runbook(rules: Path) -> None:
-    page = (ROOT / RUNBOOKS).read_text()
+    page = pages()[RUNBOOKS.removeprefix("syncpoint docs ")].read_text()
     names = {one.name for one in THRESHOLD_RULES} | {budget_rule("page"), budget_rule("ticket")}
     assert names == set(re.findall(r"^## ([A-Z][A-Za-z]+)$", page, re.MULTILINE)) - {"A"}
     groups = yaml.safe_load(rules.read_text())["groups"]
