@@ -35,9 +35,9 @@ P, ORDERS, ADMIN = "projects/shop", "projects/shop/topics/orders", methods.ADMIN
 class Sites:
     """Two servers, a federation's file, and the command line at either."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, durability: str = "memory") -> None:
         self.folder = folder
-        self.servers = {name: ServerProcess(folder / name, durability="memory").start() for name in ("eu", "us")}
+        self.servers = {name: ServerProcess(folder / name, durability=durability).start() for name in ("eu", "us")}
         self.file = folder / "federation.yaml"
         clusters = {name: {"endpoint": one.endpoint} for name, one in self.servers.items()}
         self.file.write_text(
@@ -199,6 +199,19 @@ def test_nobody_reads_or_sets_the_class_of_another_tenants_project(house: House)
         ),
     ):  # fmt: skip
         assert house.refusal(path, request, "ann")[0] == denied, request
+    drilled = admin.Drill(project="projects/b", drill="mine", state=admin.Drill.RUNNING)
+    drilled.deadline.GetCurrentTime()
+    house.call(ADMIN.RecordDrill, admin.RecordDrillRequest(drill=drilled), "bob")
+    for path, request in (
+        (ADMIN.RecordDrill, admin.RecordDrillRequest(drill=drilled)),
+        (ADMIN.GetDrill, admin.GetDrillRequest(project="projects/b", drill="mine")),
+        (ADMIN.GetDrill, admin.GetDrillRequest(project="projects/b", drill="none")),
+        (ADMIN.ListDrills, admin.ListDrillsRequest(project="projects/b")),
+        (ADMIN.AbortDrill, admin.AbortDrillRequest(project="projects/b", drill="mine")),
+    ):
+        assert house.refusal(path, request, "ann")[0] == denied, request
+    assert house.rest("/admin/v1/projects/b/drills", "ann")[0] == 403
+    assert house.rest("/admin/v1/projects/b/drills/mine", "bob")[1]["drill"] == "mine"
     foreign = admin.GetProjectRequest(project="projects/b", tenant="acme")
     assert house.refusal(ADMIN.GetProject, foreign, "ann")[0] == grpc.StatusCode.NOT_FOUND
     assert house.rest("/admin/v1/projects/b:disasterRecovery", "ann")[0] == 403

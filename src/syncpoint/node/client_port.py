@@ -40,6 +40,7 @@ from syncpoint.front.api.accounts import AccountsService
 from syncpoint.front.api.admin_handlers import CatalogService
 from syncpoint.front.api.client_admin import ClientAdmin, ClientsOf, HeldStreams, ListClients
 from syncpoint.front.api.connected_clients import ConnectedClients, OpenPull
+from syncpoint.front.api.drill_admin import DrillAdmin
 from syncpoint.front.api.federation_admin import FederationAdmin
 from syncpoint.front.api.home_request import home_methods
 from syncpoint.front.api.iam import IamService
@@ -246,6 +247,7 @@ class ClientPort:
                 None if gate is None else gate.installation_quota,
             ).methods(),
             **ProjectAdmin(control).methods(),
+            **DrillAdmin(control).methods(),
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
             **home_methods(control),

@@ -54,7 +54,7 @@ _SERVER_EDIT = (
     | _named("syncpoint.limits", "update")
     | _named("syncpoint.routing", "update drain")
     | _named("syncpoint.tenants", "create delete update setQuotas setClass")
-    | _named("syncpoint.projects", "report")
+    | _named("syncpoint.projects", "report drill")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _EXCHANGE_ACKS = _named("syncpoint.subscriptions", "exchangeAcks")

@@ -18,6 +18,7 @@ from syncpoint.catalog.metadata import home_sites
 from syncpoint.catalog.metadata.records import CatalogChange, Setting
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api import pages
+from syncpoint.front.api.drill_admin import drills_of
 from syncpoint.front.api.options_admin import admin_table
 from syncpoint.front.api.topic_following import topics_follow
 from syncpoint.front.api.validate import refused
@@ -106,6 +107,8 @@ class ProjectAdmin:
         self._add_homes(answer)
         if (stored := self._catalog.setting(RECONCILED + project)) is not None:
             answer.last_reconciliation.MergeFromString(stored)
+        if drills := drills_of(self._catalog, project):
+            answer.last_drill.CopyFrom(drills[0])
         answer.lacking.extend(_lacking(answer, one))
         return answer
 

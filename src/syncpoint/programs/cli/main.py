@@ -56,6 +56,7 @@ COMMANDS = {
     "rollout": ("rollout", "rollout", "Roll out a version in steps, and roll back if it is worse."),
     "federation": ("federation", "federation", "Copy messages between servers, with Spark."),
     "gateway": ("gateway", "gateway", "Run one address in front of several sites, and mask sites."),
+    "drill": ("drills", "drill", "Rehearse a failure, roll it back, and certify what clients saw of it."),
     "probers": ("probers", "probers", "Probe the service as a client and check the results."),
     "archive": ("archive", "archive", "Archive a topic to Parquet files, and restore it."),
     "analyze": ("analyze_letters", "analyze", "Analyze a topic's log with Spark."),
@@ -93,7 +94,19 @@ GROUPS = {
     ),
     "Find out": ("why", "trace", "receipt", "at-risk", "top"),
     "Operate": (
-        *("server", "disks", "limits", "log", "slo", "alerts", "dashboards", "monitor", "probers", "support-bundle"),
+        *(
+            "server",
+            "disks",
+            "limits",
+            "log",
+            "slo",
+            "alerts",
+            "dashboards",
+            "monitor",
+            "probers",
+            "drill",
+            "support-bundle",
+        ),
     ),
     "Operate a cluster": (
         *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),

@@ -134,6 +134,7 @@ def _print_described(found: Any, copies: list[dict[str, str]]) -> None:
             ["costs", terms.costs, ""],
             ["delivery records", "all topics" if one.name == "billing" else "", records],
             ["homes", "", homes or "every site delivers"],
+            ["last drill", "", _drilled(found)],
             ["reconciliation", "each day" if one.name == "billing" else "", _reconciled(found)],
         ],
     )
@@ -151,6 +152,16 @@ def _actual_copies(copies: list[dict[str, str]]) -> str:
     if not copies:
         return "no link is known here"
     return f"{len(copies)} copies" if len(copies) > 1 else "1 copy"
+
+
+def _drilled(found: Any) -> str:
+    if not found.HasField("last_drill"):
+        return "none"
+    last = found.last_drill
+    if not last.HasField("certificate"):
+        return f"{last.drill}: {last.reason or 'running'}"
+    rto = max(last.certificate.publish_gap_ms, last.certificate.receive_gap_ms) / 1000
+    return f"{last.drill}, {last.kind}: {last.certificate.lost:,} lost, {lasting(rto)} without messages"
 
 
 def _reconciled(found: Any) -> str:

@@ -76,6 +76,7 @@ def of_project_a(kind: type[Message]) -> Any:
                 "StageFrame",
                 "DeadLetterSelection",
                 "Tenant",
+                "Drill",
             ):
                 getattr(request, field.name).CopyFrom(of_project_a(type(getattr(request, field.name))))
         elif name is not None and field.cpp_type == field.CPPTYPE_STRING and field.containing_oneof is None:

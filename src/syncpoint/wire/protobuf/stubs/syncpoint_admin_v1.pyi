@@ -1104,6 +1104,7 @@ class PutFederationStateRequest(_message.Message):
 import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -1156,13 +1157,62 @@ class Project(_message.Message):
     homes: _containers.RepeatedCompositeFieldContainer[SubscriptionHome]
     last_reconciliation: Reconciliation
     lacking: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, project: _Optional[str] = ..., tenant: _Optional[str] = ..., disaster_class: _Optional[_Union[DisasterClass, _Mapping]] = ..., terms: _Optional[_Union[DisasterClassTerms, _Mapping]] = ..., topics: _Optional[int] = ..., recorded_topics: _Optional[int] = ..., records_topics: _Optional[_Iterable[str]] = ..., homes: _Optional[_Iterable[_Union[SubscriptionHome, _Mapping]]] = ..., last_reconciliation: _Optional[_Union[Reconciliation, _Mapping]] = ..., lacking: _Optional[_Iterable[str]] = ...) -> None: ...
+    last_drill: Drill
+    def __init__(self, project: _Optional[str] = ..., tenant: _Optional[str] = ..., disaster_class: _Optional[_Union[DisasterClass, _Mapping]] = ..., terms: _Optional[_Union[DisasterClassTerms, _Mapping]] = ..., topics: _Optional[int] = ..., recorded_topics: _Optional[int] = ..., records_topics: _Optional[_Iterable[str]] = ..., homes: _Optional[_Iterable[_Union[SubscriptionHome, _Mapping]]] = ..., last_reconciliation: _Optional[_Union[Reconciliation, _Mapping]] = ..., lacking: _Optional[_Iterable[str]] = ..., last_drill: _Optional[_Union[Drill, _Mapping]] = ...) -> None: ...
 class SubscriptionHome(_message.Message):
     subscription: str
     site: str
     home: str
     epoch: int
     def __init__(self, subscription: _Optional[str] = ..., site: _Optional[str] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+class Drill(_message.Message):
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STATE_UNSPECIFIED: _ClassVar[Drill.State]
+        RUNNING: _ClassVar[Drill.State]
+        DONE: _ClassVar[Drill.State]
+        ABORTED: _ClassVar[Drill.State]
+    STATE_UNSPECIFIED: Drill.State
+    RUNNING: Drill.State
+    DONE: Drill.State
+    ABORTED: Drill.State
+    project: str
+    drill: str
+    kind: str
+    target: str
+    state: Drill.State
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    deadline: _timestamp_pb2.Timestamp
+    abort: bool
+    reason: str
+    certificate: DrillCertificate
+    def __init__(self, project: _Optional[str] = ..., drill: _Optional[str] = ..., kind: _Optional[str] = ..., target: _Optional[str] = ..., state: _Optional[_Union[Drill.State, int, str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., abort: _Optional[bool] = ..., reason: _Optional[str] = ..., certificate: _Optional[_Union[DrillCertificate, _Mapping]] = ...) -> None: ...
+class DrillCertificate(_message.Message):
+    confirmed: int
+    received: int
+    lost: int
+    twice: int
+    not_copied: int
+    publish_gap_ms: int
+    receive_gap_ms: int
+    def __init__(self, confirmed: _Optional[int] = ..., received: _Optional[int] = ..., lost: _Optional[int] = ..., twice: _Optional[int] = ..., not_copied: _Optional[int] = ..., publish_gap_ms: _Optional[int] = ..., receive_gap_ms: _Optional[int] = ...) -> None: ...
+class RecordDrillRequest(_message.Message):
+    drill: Drill
+    def __init__(self, drill: _Optional[_Union[Drill, _Mapping]] = ...) -> None: ...
+class GetDrillRequest(_message.Message):
+    project: str
+    drill: str
+    def __init__(self, project: _Optional[str] = ..., drill: _Optional[str] = ...) -> None: ...
+class ListDrillsRequest(_message.Message):
+    project: str
+    def __init__(self, project: _Optional[str] = ...) -> None: ...
+class ListDrillsResponse(_message.Message):
+    drills: _containers.RepeatedCompositeFieldContainer[Drill]
+    def __init__(self, drills: _Optional[_Iterable[_Union[Drill, _Mapping]]] = ...) -> None: ...
+class AbortDrillRequest(_message.Message):
+    project: str
+    drill: str
+    def __init__(self, project: _Optional[str] = ..., drill: _Optional[str] = ...) -> None: ...
 class ReportReconciliationRequest(_message.Message):
     project: str
     reconciliation: Reconciliation
