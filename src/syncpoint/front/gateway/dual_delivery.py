@@ -18,7 +18,7 @@ from typing import Any, Final
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
-from syncpoint.front.gateway.dual_publish import IDENTITY
+from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
@@ -34,6 +34,10 @@ IDLE_S: Final = 60.0  # of a subscription that is pulled from, without a stream
 BOOKS_MAX: Final = 10_000
 
 log = logging.getLogger(__name__)
+
+
+def _published_s(message: Any) -> float:
+    return float(message.publish_time.seconds + message.publish_time.nanos / 1e9)
 
 
 class DualDelivery:
@@ -111,9 +115,12 @@ class DualBook:
 
     def delivered(self, link: SiteLink, response: Any) -> None:
         """Take out of a response what was acknowledged before, and tag the rest."""
-        now, tag, kept = self._now(), link.tag.decode(), []
+        tag, kept = link.tag.decode(), []
         for one in response.received_messages:
-            if self.acks.deliver(tag + one.ack_id, one.message.attributes.get(IDENTITY, ""), now):
+            identity = one.message.attributes.get(IDENTITY, "")
+            if self.acks.deliver(tag + one.ack_id, identity, _published_s(one.message)):
+                if identity.startswith(OWN):  # published again with it, it would be taken for this one
+                    del one.message.attributes[IDENTITY]
                 one.ack_id = tag + one.ack_id
                 kept.append(one)
             else:
@@ -124,7 +131,7 @@ class DualBook:
 
     def acknowledged(self, ack_ids: list[str]) -> None:
         """A subscriber acknowledged these, as it has them."""
-        copies = self.acks.acknowledged(ack_ids, self._now())
+        copies = self.acks.acknowledged(ack_ids)
         if copies:
             self._done.setdefault(self._site, []).extend(copies)
 
@@ -175,9 +182,10 @@ class DualBook:
 
     def hold(self, site: str, response: Any) -> None:
         """Copies came from a site."""
-        self._site, now = site, self._now()
+        self._site = site
         for one in response.received_messages:
-            if not self.acks.hold(one.message.attributes.get(IDENTITY, ""), one.ack_id, now):
+            identity = one.message.attributes.get(IDENTITY, "")
+            if not self.acks.hold(identity, one.ack_id, _published_s(one.message)):
                 self._done.setdefault(site, []).append(one.ack_id)
 
     async def _flush(self) -> None:
@@ -236,7 +244,7 @@ class ShadowStream:
                     book.hold(self.site, pubsub.StreamingPullResponse.FromString(response))
                 if loop.time() >= extend_at:
                     extend_at = loop.time() + EXTEND_S
-                    await self._modify(list(book.acks.held.values()), LEASE_S)
+                    await self._modify(book.acks.copies(), LEASE_S)
         finally:
             upstream.cancel()
             link.end_stream(self)

@@ -14,14 +14,20 @@ from syncpoint.front.gateway.dual_publish import OWN
 BOTH_MAX: Final = 200_000
 ACKED_MAX: Final = 200_000
 LENT_MAX: Final = 100_000
-GIVEN_S: Final = 20.0
-"""How long an identity that a publisher gave is believed: the shortest time after which a topic may take it again."""
+NEAR_S: Final = 10.0
+"""How far the publish times of a message and its copy lie apart at most, where a publisher gave the identity: half the
+shortest time after which a topic may take it again, as another message."""
+
+
+def same_message(identity: str, published_s: float, other_s: float) -> bool:
+    """Whether two messages of one identity, with these publish times, are copies of each other: always where a gateway
+    gave it; one that a publisher gave may be of another message, published later.
+    """
+    return identity.startswith(OWN) or abs(published_s - other_s) < NEAR_S
 
 
 class KnownIdentities:
-    """Identities, each with a time; the oldest go. Those that publishers gave count for `GIVEN_S` only: the same one
-    may be published again, as another message.
-    """
+    """Identities with publish times; the oldest go."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -34,17 +40,17 @@ class KnownIdentities:
         """Know nothing."""
         self._times.clear()
 
-    def add(self, identity: str, now: float) -> None:
-        """Know one from now on."""
-        self._times[identity] = now
+    def add(self, identity: str, published_s: float) -> None:
+        """Know a message from now on."""
+        self._times[identity] = published_s
         self._times.move_to_end(identity)
         if len(self._times) > self._most:
             self._times.popitem(last=False)
 
-    def has(self, identity: str, now: float) -> bool:
-        """Whether it is known."""
+    def has(self, identity: str, published_s: float) -> bool:
+        """Whether a message is known."""
         at = self._times.get(identity)
-        return at is not None and (identity.startswith(OWN) or now < at + GIVEN_S)
+        return at is not None and same_message(identity, published_s, at)
 
 
 class AckBook:
@@ -54,50 +60,58 @@ class AckBook:
 
     def __init__(self) -> None:
         self.acked = KnownIdentities(ACKED_MAX)
-        self.lent: OrderedDict[str, str] = OrderedDict()  # ack id, as the client has it -> identity
-        self.held: dict[str, str] = {}  # identity -> ack id at the other site
+        self.lent: OrderedDict[str, tuple[str, float]] = OrderedDict()  # ack id, as clients have it -> message
+        self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
         self.dropped = 0
 
-    def deliver(self, ack_id: str, identity: str, now: float) -> bool:
+    def deliver(self, ack_id: str, identity: str, published_s: float) -> bool:
         """A message is about to go to a subscriber; False where it was acknowledged before, and is to be acknowledged
         where it came from.
         """
-        if identity and self.acked.has(identity, now):
+        if identity and self.acked.has(identity, published_s):
             self.dropped += 1
             return False
         if identity:
-            self.lent[ack_id] = identity
+            self.lent[ack_id] = identity, published_s
             if len(self.lent) > LENT_MAX:
                 self.lent.popitem(last=False)
         return True
 
-    def acknowledged(self, ack_ids: list[str], now: float) -> list[str]:
+    def acknowledged(self, ack_ids: list[str]) -> list[str]:
         """A subscriber acknowledged these; returns the ack ids of their copies at the other site that are held."""
         found = []
         for ack_id in ack_ids:
-            identity = self.lent.pop(ack_id, "")
+            identity, published_s = self.lent.pop(ack_id, ("", 0.0))
             if identity:
-                self.acked.add(identity, now)
-                copy = self.held.pop(identity, "")
-                if copy:
-                    found.append(copy)
+                self.acked.add(identity, published_s)
+                copy = self.held.get(identity)
+                if copy is not None and same_message(identity, copy[1], published_s):
+                    del self.held[identity]
+                    found.append(copy[0])
         return found
 
     def knows(self, ack_ids: list[str]) -> bool:
         """Whether all of these were lent here, so that their messages are known."""
         return all(one in self.lent for one in ack_ids)
 
-    def hold(self, identity: str, ack_id: str, now: float) -> bool:
+    def hold(self, identity: str, ack_id: str, published_s: float) -> bool:
         """A copy came from the other site; False where it is to be acknowledged there at once."""
-        if identity and self.acked.has(identity, now):
+        if identity and self.acked.has(identity, published_s):
             return False
-        self.held[identity or ack_id] = ack_id
+        before = self.held.get(identity)
+        if not identity or (before is not None and not same_message(identity, before[1], published_s)):
+            identity = ack_id  # nothing acknowledges it: it is delivered when its site is the home
+        self.held[identity] = ack_id, published_s
         return True
 
     def release(self) -> list[str]:
         """The ack ids of all copies that are held, which are held no more."""
-        found, self.held = list(self.held.values()), {}
+        found, self.held = self.copies(), {}
         return found
+
+    def copies(self) -> list[str]:
+        """The ack ids of all copies that are held."""
+        return [ack_id for ack_id, _ in self.held.values()]
 
     def forget(self) -> None:
         """A seek: what was acknowledged may be delivered again."""

@@ -19,7 +19,7 @@ from syncpoint.base.model.errors import SyncpointError, not_a
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.caller_bounds import caller_of
 from syncpoint.front.gateway.dual_identities import BOTH_MAX, KnownIdentities
-from syncpoint.front.gateway.dual_publish import AnswerWhen, Doubts, DualPublish, stamped
+from syncpoint.front.gateway.dual_publish import OWN, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.unary_calls import UnaryCalls, left_s, passed_on
 from syncpoint.front.proxy.retrying import PAUSES_S
@@ -28,6 +28,7 @@ from syncpoint.wire.transport.calls import Call
 from syncpoint.wire.transport.client import MetadataItems
 
 ATTEMPT_S: Final = 10.0  # of one attempt at one site; one that hangs is left before
+BEHIND_BYTES_MAX: Final = 64 << 20
 FOLLOW_S: Final = 60.0  # for a site to get what its publisher was answered for
 
 
@@ -48,11 +49,12 @@ class DualPublisher:
         self._answers: dict[str, AnswerWhen | None] = {}
         self._doubts = Doubts()
         self._keys: dict[tuple[str, str, str], asyncio.Future[None]] = {}
+        self._sending = dict.fromkeys(calls.links, 0)  # bytes
         self._tasks = Tasks()
         self.flying: set[str] = set()
         """Identities of what is under way, at any site."""
         self.both = KnownIdentities(BOTH_MAX)
-        """What is certainly at both sites."""
+        """What is certainly at both sites; without what publishers gave an identity, which may be of two messages."""
         self.published = self.repeated = self.alone = 0
 
     def answer_of(self, topic: str) -> AnswerWhen | None:
@@ -83,7 +85,10 @@ class DualPublisher:
         known = self._doubts.take(name)
         self.repeated += bool(known)
         data, given, topic, key = stamped(request, fresh_identity, known)
-        one = DualPublish(self._calls.board.open_sites(), answer)
+        sites = self._calls.board.open_sites()
+        if answer is AnswerWhen.AVAILABLE:  # a slow site must not fill the memory with what was answered long ago
+            sites = [site for site in sites if self._sending[site] < BEHIND_BYTES_MAX] or sites[:1]
+        one = DualPublish(sites, answer)
         answered: asyncio.Future[None] = loop.create_future()
         self.published += 1
         self.flying.update(given)
@@ -124,6 +129,7 @@ class DualPublisher:
             turn = self._keys[(site, *place)] = loop.create_future()
             if before is not None:
                 await asyncio.wait((before,))
+        self._sending[site] += len(data)
         until, pauses = loop.time() + FOLLOW_S, 0
         try:
             while site in one.pending:
@@ -143,6 +149,7 @@ class DualPublisher:
                 if one.outcome is not None and not answered.done():
                     answered.set_result(None)
         finally:
+            self._sending[site] -= len(data)
             if turn is not None:
                 turn.set_result(None)
                 if self._keys.get((site, *place)) is turn:
@@ -154,9 +161,9 @@ class DualPublisher:
         await asyncio.gather(*sending, return_exceptions=True)
         self.flying.difference_update(given)
         if len(one.stored) > 1:
-            now = asyncio.get_running_loop().time()
             for identity in given:
-                self.both.add(identity, now)
+                if identity.startswith(OWN):
+                    self.both.add(identity, 0.0)
         elif one.stored:
             self.alone += 1
 

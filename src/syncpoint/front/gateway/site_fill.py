@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
-from syncpoint.front.gateway.dual_publish import IDENTITY
+from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
@@ -31,6 +31,7 @@ WINDOW_S: Final = 3600  # of topics that drop no duplicates yet
 ROUND_S: Final = 2.0
 CALL_S: Final = 5.0
 LEASE_S: Final = 60
+AHEAD_BYTES: Final = 32 << 20
 AHEAD: Final = 2_000  # messages of a topic that wait here to be compared
 BATCH, BATCH_BYTES = 100, 1 << 20
 NOT_COMPARED: Final = "its topics and messages are not compared with the home's yet"
@@ -209,10 +210,14 @@ class SiteFill:
         if (topic, site) not in self._copying:
             self._copying[topic, site] = self.tasks.start(self._keep_copying(topic, site))
 
+    def copies(self, topic: str, other: str) -> bool:
+        """Whether a site may be given messages: it answers, and has the subscriptions that are to get them."""
+        return self.board.sites[other].answers and topic in self._done[other]
+
     async def _keep_copying(self, topic: str, site: str) -> None:
         other = next(one for one in self.board.sites if one != site)
         while True:
-            if self.board.sites[site].answers and self.board.sites[other].answers:
+            if self.board.sites[site].answers and self.copies(topic, other):
                 try:
                     await FillStream(self, topic, site, other).run()
                 except SyncpointError as error:
@@ -249,7 +254,10 @@ class FillStream:
         link = self.fill.own.links[self.site]
         upstream = link.stream(self, methods.SUBSCRIBER.StreamingPull, link.own())
         opening = pubsub.StreamingPullRequest(
-            subscription=fill_of(self.topic), stream_ack_deadline_seconds=LEASE_S, max_outstanding_messages=AHEAD
+            subscription=fill_of(self.topic),
+            stream_ack_deadline_seconds=LEASE_S,
+            max_outstanding_messages=AHEAD,
+            max_outstanding_bytes=AHEAD_BYTES,
         )
         comparing = self.fill.tasks.start(self._compare())
         try:
@@ -280,15 +288,14 @@ class FillStream:
             self._waiting.append(Waiting(one.ack_id, identity, message))
 
     async def _compare(self) -> None:
-        board, publisher = self.fill.board, self.fill.publisher
-        loop = asyncio.get_running_loop()
-        while not self._over and board.sites[self.other].answers:
+        publisher = self.fill.publisher
+        while not self._over and self.fill.copies(self.topic, self.other):
             there: list[str] = []
             lacking: list[Waiting] = []
             size = 0
             while self._waiting and len(there) < AHEAD and len(lacking) < BATCH and size < BATCH_BYTES:
                 one = self._waiting[0]
-                if one.identity.startswith(f"fill.{self.other}.") or publisher.both.has(one.identity, loop.time()):
+                if one.identity.startswith(f"fill.{self.other}.") or publisher.both.has(one.identity, 0.0):
                     there.append(one.ack_id)
                 elif one.identity in publisher.flying or (
                     lacking and lacking[0].message.ordering_key != one.message.ordering_key
@@ -319,7 +326,7 @@ class FillStream:
             for one in lacking
         ]
         await self.fill.own.call(self.other, methods.PUBLISHER.Publish, topic=self.topic, messages=messages)
-        now = asyncio.get_running_loop().time()
         for one in lacking:
-            self.fill.publisher.both.add(one.identity, now)
+            if one.identity.startswith(OWN):
+                self.fill.publisher.both.add(one.identity, 0.0)
         self.fill.copied += len(lacking)
