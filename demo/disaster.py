@@ -2,6 +2,7 @@
 
     make demo-disaster                     about three minutes
     make demo-disaster DEMO=--short        about one
+    make demo-disaster DEMO=--links        a topic of one site, copied by links that exchange acknowledgements (Spark)
 
 Two servers (sites) are started, and `syncpoint gateway run` with one dual topic: each message is stored at both. While
 Google's client publishes and receives, one site is ended with SIGKILL and brought back with its disks, one hangs
@@ -34,6 +35,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.testing.server_process import ServerProcess
 
 TOPIC, SUBSCRIPTION = "projects/demo/topics/orders", "projects/demo/subscriptions/billing"
@@ -41,23 +43,24 @@ SITES = ("eu", "us")
 PATIENCE_S = 90.0
 STEPS = "kill:eu,hang:eu,kill:us,empty:eu,empty:us,kill:eu"
 """One after the other; the last one leaves what was copied to the site that had lost everything."""
+LINKED = "kill:eu,hang:eu,kill:us"
+"""With links what was not copied yet would be lost with a site's disks; where it comes back with them, nothing is."""
 
 
 class GatewayRun:
     """`syncpoint gateway run` in front of the sites."""
 
-    def __init__(self, folder: Path, servers: dict[str, ServerProcess], answer: str) -> None:
+    def __init__(self, folder: Path, servers: dict[str, ServerProcess], more: dict[str, Any]) -> None:
+        sites = {name: {"endpoint": one.endpoint, "weight": 200 - n} for n, (name, one) in enumerate(servers.items())}
         file = {
             "version": 1,
             "listen": "127.0.0.1:0",
             "admin": {"listen": "127.0.0.1:0"},
-            "sites": {
-                name: {"endpoint": one.endpoint, "weight": 200 - n} for n, (name, one) in enumerate(servers.items())
-            },
-            "dual": [{"topics": TOPIC, "answer": answer}],
+            "sites": sites,
             "drain": "2s",
             "health": {"successes": 4},
             "budget": {"changes": 1000},
+            **more,
         }
         path = folder / "gateway.yaml"
         path.write_text(json.dumps(file, indent=2))
@@ -88,6 +91,44 @@ class GatewayRun:
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.log.close()
+
+
+class Links:
+    """`syncpoint federation run` between the sites, with acknowledgements."""
+
+    def __init__(self, folder: Path, servers: dict[str, ServerProcess]) -> None:
+        self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
+        file = {
+            "version": 1,
+            "clusters": {name: {"endpoint": one.endpoint} for name, one in servers.items()},
+            "namespaces": {"demo": {"clusters": list(servers), "acks": True}},
+            "runtime": {"master": "local[2]", "warm": True, "metrics": self.metrics, "state": str(folder / "state")},
+        }
+        path = folder / "federation.yaml"
+        path.write_text(json.dumps(file, indent=2))
+        self.log = (folder / "federation.log").open("w")
+        line = [sys.executable, "-m", "syncpoint.programs.cli", "federation", "run", str(path)]
+        self.process = subprocess.Popen(line, stdout=self.log, stderr=self.log)
+
+    def lag(self) -> float | None:
+        """Messages that are not copied; None while not all links report."""
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as answer:
+                found = re.findall(
+                    r"^syncpoint_federation_lag_messages{.*} (\S+)$", answer.read().decode(), re.MULTILINE
+                )
+            if len(found) == 2:
+                return sum(map(float, found))
+        return None
+
+    def close(self) -> None:
+        """SIGTERM, and wait."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(30)
         if self.process.poll() is None:
             self.process.kill()
         self.log.close()
@@ -195,14 +236,23 @@ def wait_for(what: Callable[[], bool], patience_s: float = PATIENCE_S) -> float 
 class Disaster:
     """The whole of it."""
 
-    def __init__(self, console: Console, folder: Path, answer: str, rate: int, each_s: float) -> None:
+    def __init__(self, console: Console, folder: Path, answer: str, rate: int, each_s: float, *, links: bool) -> None:
         self.console, self.folder, self.each_s = console, folder, each_s
         self.servers = {name: ServerProcess(folder / name) for name in SITES}
         for one in self.servers.values():
             one.start()
-        self.gateway = GatewayRun(folder, self.servers, answer)
+        self.links = Links(folder, self.servers) if links else None
+        more: dict[str, Any] = {"dual": [{"topics": TOPIC, "answer": answer}]}
+        if self.links is not None:
+            more = {"recover": {"federation": self.links.metrics, "lag": 200}}
+        self.gateway = GatewayRun(folder, self.servers, more)
         self.tally = Tally()
         self.load = Load(self.gateway.endpoint, self.tally, rate)
+        if self.links is not None:
+            console.print("waiting for the links")
+            lag = self.links.lag
+            if wait_for(lambda: lag() is not None and (lag() or 0) < 200, 180) is None:
+                raise RuntimeError(f"the links do not run: {self.links.lag()}")
 
     def phase(self, name: str) -> Phase:
         """From now on something else is wrong."""
@@ -257,6 +307,8 @@ class Disaster:
     def close(self) -> None:
         self.load.close()
         self.gateway.close()
+        if self.links is not None:
+            self.links.close()
         for one in self.servers.values():
             one.close()
 
@@ -294,7 +346,7 @@ def report(console: Console, disaster: Disaster, status: dict[str, Any]) -> int:
         " that had been acknowledged before."
     )
     if twice:
-        console.print("Twice: on their way, or unacknowledged, when the site that had lent them was lost.")
+        console.print("Twice: on their way, or unacknowledged, when the site that had lent or stored them was lost.")
     console.print("Nothing was lost." if not lost else f"LOST: {lost[:20]}")
     return 1 if lost or not tally.confirmed else 0
 
@@ -306,7 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=int, default=200, metavar="N", help="messages a second")
     parser.add_argument("--answer", choices=["degrade", "available", "strict"], default="degrade")
     parser.add_argument("--each", type=float, metavar="S", help="seconds that a site is away")
-    parser.add_argument("--steps", default=STEPS, help=f"what happens (default: {STEPS})")
+    parser.add_argument("--links", action="store_true", help="links with acknowledgements in place of a dual topic")
+    parser.add_argument("--steps", help=f"what happens (default: {STEPS})")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs")
     options = parser.parse_args(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=120)
@@ -316,7 +369,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         disaster = Disaster(
             console, folder, options.answer, options.rate, options.each or (4.0 if options.short else 15.0)
         )
-        disaster.run(options.steps.split(","))
+        steps = options.steps or (LINKED if options.links else STEPS)
+        disaster.run(steps.split(","))
         return report(console, disaster, disaster.gateway.status())
     finally:
         if disaster is not None:

@@ -24,6 +24,7 @@ from syncpoint.front.gateway.dual_delivery import DualDelivery
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import GatewayFile
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
+from syncpoint.front.gateway.link_lag import LinkLag
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
 from syncpoint.front.gateway.site_fill import SiteCalls, SiteFill
 from syncpoint.front.gateway.site_link import SiteLink
@@ -67,6 +68,7 @@ class Gateway:
         self.calls = UnaryCalls(self.board, self.links, self.bounds, self.lost)
         self.streams = GatewayStreams(self.calls, file.drain_s)
         self._pair_up(file)
+        self.links_lag = LinkLag(self.board, file.federation, file.lag) if file.federation else None
         self.health = HealthService(("", methods.PUBLISHER.name, methods.SUBSCRIBER.name))
         self.tasks = Tasks()
         self.board.on_change = self._changed
@@ -138,6 +140,8 @@ class Gateway:
             self.tasks.start(self._keep_probing(name))
         if self.file.dual:
             self.tasks.start(self.fill.keep())
+        if self.links_lag is not None:
+            self.tasks.start(self.links_lag.keep())
 
     def drain(self) -> None:
         """Before the server drains: balancers and clients go to another gateway."""
@@ -201,6 +205,8 @@ class Gateway:
         if state.masked and self.file.dual:
             self.publisher.both.clear()
             self.fill.left(name)
+        if state.masked and self.links_lag is not None:
+            self.links_lag.left(name)
         if state.masked == BY_HEALTH:
             link.leave()
         home = self.board.home

@@ -88,6 +88,7 @@ class GatewayFile:
     admin_token: Path | None = None
     dual: tuple[DualTopics, ...] = ()
     lag: int = 1000
+    federation: str = ""
 
 
 @cache
@@ -125,6 +126,7 @@ def parse(content: Any, base: Path) -> GatewayFile:
         admin_token=_path(admin.get("token_file"), base),
         dual=tuple(DualTopics(**one) for one in dual),
         lag=content.get("recover", {}).get("lag", GatewayFile.lag),
+        federation=content.get("recover", {}).get("federation", ""),
     )
     host, _ = split_address(made.admin)
     if made.admin_token is None and not loopback(host):

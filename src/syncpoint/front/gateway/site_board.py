@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from syncpoint.base.model.errors import FailedPrecondition, NotFound
@@ -44,8 +44,13 @@ class SiteState:
     answered: int = 0
     probes: int = 0
     last_error: str = ""
-    held: str = ""
+    holds: dict[str, str] = field(default_factory=dict)
     changes: int = 0
+
+    @property
+    def held(self) -> str:
+        """Everything that keeps it from coming back; "" for nothing."""
+        return "; ".join(why for why in self.holds.values() if why)
 
     @property
     def answers(self) -> bool:
@@ -104,9 +109,9 @@ class SiteBoard:
         site.missed = max(site.missed + 1, self.rules.failures if refused else 0)
         self._review(now)
 
-    def hold(self, name: str, why: str) -> None:
-        """Keep a masked site from coming back by itself: it lacks something. "" when it lacks nothing."""
-        self.sites[name].held = why
+    def hold(self, name: str, why: str, by: str = "") -> None:
+        """Keep a masked site from coming back by itself: it lacks something. "" when, `by` this, it lacks nothing."""
+        self.sites[name].holds[by] = why
 
     def _review(self, now: float) -> None:
         rules = self.rules
