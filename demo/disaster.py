@@ -366,9 +366,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="syncpoint-disaster-"))
     disaster: Disaster | None = None
     try:
-        disaster = Disaster(
-            console, folder, options.answer, options.rate, options.each or (4.0 if options.short else 15.0)
-        )
+        away_s = options.each or (4.0 if options.short else 15.0)
+        disaster = Disaster(console, folder, options.answer, options.rate, away_s, links=options.links)
         steps = options.steps or (LINKED if options.links else STEPS)
         disaster.run(steps.split(","))
         return report(console, disaster, disaster.gateway.status())
