@@ -14,7 +14,7 @@ from syncpoint.base.model.identity import parse_message_id
 from syncpoint.front.client.client import Client
 from syncpoint.front.client.message_path import recorded_path
 from syncpoint.programs.analytics.delivery_reconciliation import DeliveryReconciliation, reconcile_deliveries
-from syncpoint.programs.analytics.delivery_slis import delivery_slis
+from syncpoint.programs.analytics.delivery_slis import _lags, delivery_slis
 from syncpoint.programs.analytics.plots import PLOTS
 from syncpoint.programs.analytics.recorded_topic import readable_ranges, record_messages, recorded_topic
 from syncpoint.programs.cli.main import cli
@@ -134,8 +134,22 @@ def test_a_clean_run_has_nothing_to_name(spark: Any, site: Site, tmp_path: Path)
     assert 0 <= rows[""].p50_ms <= rows[""].p99_ms <= rows[""].max_ms < 60_000
     assert rows[sub].acknowledged == MESSAGES + 1
     assert delivery_slis(spark, of(site, topic), nothing, target_s=0).rows[0].within == 0.0
+    lags = {one.subscription: one for one in slis.lags}
+    assert set(lags) == {sub, few}
+    assert len(slis.times) == len(lags[sub].waiting) <= 60
+    assert (lags[sub].waiting[-1], lags[sub].outstanding[-1]) == (0, 0)  # all of it was delivered and acknowledged
     PLOTS["slis"](slis, tmp_path / "slis.svg")
     assert "<svg" in (tmp_path / "slis.svg").read_text(encoding="utf-8")
+
+
+def test_what_waited_over_time(spark: Any) -> None:
+    second = 1_000_000
+    copies = [("sub", 0, 3 * second // 2, 5 * second // 2), ("sub", 0, 5 * second // 2, None)]
+    names = "subscription string, published_us long, delivered_us long, acknowledged_us long"
+    times, (lag,) = _lags(spark.createDataFrame(copies, names))
+    assert [time.timestamp() for time in times] == [1, 2, 3]
+    assert (lag.subscription, lag.waiting, lag.outstanding) == ("sub", (2, 1, 0), (0, 1, 1))
+    assert _lags(spark.createDataFrame([], names)) == ((), ())
 
 
 def test_what_a_faulty_server_does_is_named_by_id_kind_and_hop(spark: Any, site: Site) -> None:

@@ -9,14 +9,16 @@ was published before recording began is left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.broker.recording.record_kinds import ACKNOWLEDGED, DEAD_LETTERED, DELIVERED, PUBLISHED
 from syncpoint.programs.analytics.recorded_topic import RecordedTopic, record_messages, recorded_offsets, recorded_runs
-from syncpoint.programs.analytics.stored_messages import OnProgress, watched
+from syncpoint.programs.analytics.stored_messages import BUCKET_LEAST_US, BUCKETS, OnProgress, utc, watched
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ACCURACY: Final = 1_000
 """Percentiles are within a thousandth of their rank."""
@@ -47,12 +49,27 @@ class DeliverySli:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionLag:
+    """How many messages waited for a subscription at the ends of stretches of time: `waiting` were published and not
+    delivered yet, `outstanding` delivered and not acknowledged yet. Those that were never delivered are in neither.
+    """
+
+    subscription: str
+    waiting: tuple[int, ...]
+    outstanding: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverySlis:
-    """Delivery latencies of a topic. `target_ms`: the target of `within`."""
+    """Delivery latencies of a topic. `target_ms`: the target of `within`; `times`: the ends of the stretches of time of
+    `lags`.
+    """
 
     topic: str
     target_ms: float
     rows: tuple[DeliverySli, ...]
+    times: tuple[datetime, ...] = ()
+    lags: tuple[SubscriptionLag, ...] = ()
 
 
 def delivery_slis(
@@ -101,6 +118,7 @@ def delivery_slis(
                 F.percentile_approx(took("delivered_us", "acknowledged_us"), 0.5, ACCURACY).alias("acknowledged_ms"),
                 F.count("dead_us").alias("dead"),
             ).orderBy("day", "subscription").collect()  # fmt: skip
+            times, lags = _lags(of_each)
         finally:
             offsets.unpersist()
     return DeliverySlis(
@@ -113,4 +131,38 @@ def delivery_slis(
             )
             for row in rows
         ),
+        times,
+        lags,
     )  # fmt: skip
+
+
+def _lags(copies: DataFrame) -> tuple[tuple[datetime, ...], tuple[SubscriptionLag, ...]]:
+    """What waited over time, from when each copy was published, delivered and acknowledged."""
+    from pyspark.sql import functions as F
+
+    kinds = ("published_us", "delivered_us", "acknowledged_us")
+    ends: Any = copies.agg(F.min(kinds[0]).alias("first"), F.greatest(*map(F.max, kinds)).alias("last")).first()
+    if ends.first is None:
+        return (), ()
+    step = max(BUCKET_LEAST_US, -(-(ends.last - ends.first + 1) // BUCKETS))
+    count = (ends.last - ends.first) // step + 1
+    moment = F.explode(F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(kind).alias("us")) for kind in kinds)))
+    bucket = F.floor((F.col("moment.us") - ends.first) / step).alias("bucket")
+    counted = (
+        copies.select("subscription", moment.alias("moment")).where("moment.us IS NOT NULL")
+        .groupBy("subscription", "moment.kind", bucket).count().collect()
+    )  # fmt: skip
+    changes = {name: {kind: [0] * count for kind in kinds} for name in sorted({row.subscription for row in counted})}
+    for row in counted:
+        changes[row.subscription][row.kind][max(0, row.bucket)] += row["count"]
+    lags = []
+    for name, of_kind in changes.items():
+        published, delivered, acknowledged = (list(accumulate(of_kind[kind])) for kind in kinds)
+        lags.append(
+            SubscriptionLag(
+                name,
+                tuple(max(0, one - two) for one, two in zip(published, delivered, strict=True)),
+                tuple(max(0, one - two) for one, two in zip(delivered, acknowledged, strict=True)),
+            )
+        )
+    return tuple(utc(ends.first + (i + 1) * step) for i in range(count)), tuple(lags)

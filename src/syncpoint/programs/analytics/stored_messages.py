@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BUCKETS: Final = 60
+BUCKET_LEAST_US: Final = 1_000_000  # rates over less mean little
 """Equal stretches of time that rates are given for."""
 ROWS_PER_PARTITION: Final = 100_000
 ASK_S: Final = 0.2
@@ -124,7 +125,7 @@ def tasks_of(context: SparkContext, group: str) -> tuple[int, int]:
 
 def bucketed(frame: DataFrame, buckets: int) -> tuple[int, int, DataFrame]:
     """Number the stretches of time that a frame's messages were published in, in the column `bucket`: where the first
-    begins, in microseconds since 1970, how long each is, and the frame.
+    begins, in microseconds since 1970, how long each is (a second at least), and the frame.
     """
     from pyspark.sql import functions as F
 
@@ -132,7 +133,7 @@ def bucketed(frame: DataFrame, buckets: int) -> tuple[int, int, DataFrame]:
         F.unix_micros(F.min("publish_time")).alias("first"), F.unix_micros(F.max("publish_time")).alias("last")
     ).first()
     begin_us = ends.first or 0
-    bucket_us = -(-((ends.last or 0) - begin_us + 1) // buckets)
+    bucket_us = max(BUCKET_LEAST_US, -(-((ends.last or 0) - begin_us + 1) // buckets))
     number = F.floor((F.unix_micros("publish_time") - begin_us) / bucket_us)
     return begin_us, bucket_us, frame.withColumn("bucket", number)
 
