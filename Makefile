@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill upgrade-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids
 
 rollout-drill: dev ## roll out good, failing, slow and wrongly configured releases, and restart every role under load: DRILL="restarts slow"
 	@$(BIN)/python -m tests.faults.rollout_drill $(DRILL)
+
+upgrade-drill: dev ## every process of a cluster, and a server, becomes another commit and goes back, under load: BEFORE=COMMIT DRILL="cluster server"
+	@$(BIN)/python -m tests.faults.upgrade_drill $(BEFORE) $(DRILL)
 
 loss-drill: dev ## kill a zone for good, and at twice the load, and hold what happens against what was foretold: DRILL="headroom zone"
 	@$(BIN)/python -m tests.faults.loss_drill $(DRILL)

@@ -130,8 +130,9 @@ def older_tree(named: str, scratch: Path) -> Iterator[Path]:
     _git("worktree", "add", "--detach", str(tree), named)
     try:
         env = {**os.environ, "PYTHONPATH": str(tree / "src")}
+        kernel = "base.kernel" if (tree / "src/syncpoint/base/kernel").is_dir() else "kernel"
         built = subprocess.run(
-            [sys.executable, "-m", "syncpoint.base.kernel.build"],
+            [sys.executable, "-m", f"syncpoint.{kernel}.build"],
             cwd=tree, env=env, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         if built.returncode:

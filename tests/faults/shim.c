@@ -12,6 +12,8 @@
  *         short                  writes half and says so
  *         torn                   writes half, then the process dies at once
  *         die                    the process dies at once, before the call
+ *         share NUMBER           as on a disk that does so many bytes a second: calls on files with one PATH-PART wait
+ *                                for each other's bytes, a sync for those before it
  *         flip NUMBER            a read finds the lowest bit of its byte NUMBER changed
  *
  * The first rule that hits decides. Counters are those of the process, and start anew when the file changes.
@@ -42,6 +44,14 @@ struct rule {
     long seen;
 };
 
+/* A disk of limited throughput, by the first rule that names its path. */
+struct disk {
+    char part[256];
+    double free_at; /* when what was asked for until now is done, in seconds */
+};
+
+static struct disk disks[RULES_MAX];
+static int disk_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rule rules[RULES_MAX];
 static int rule_count;
@@ -120,7 +130,8 @@ static int hits(const char *operation, int fd, struct rule *hit)
             if (seen >= rule->skip && (rule->count < 0 || seen < rule->skip + rule->count)) {
                 *hit = *rule;
                 found = 1;
-                note_hit(rule, path);
+                if (strcmp(rule->action, "share") != 0) /* each call of the disk is one */
+                    note_hit(rule, path);
             }
         }
     }
@@ -147,6 +158,42 @@ static int obey(const struct rule *rule)
     return 0;
 }
 
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* Wait until a disk that does rule->number bytes a second is done with these, after all that came before. */
+static void take_turn(const struct rule *rule, size_t bytes)
+{
+    double end, left;
+    int i = 0;
+    if (strcmp(rule->action, "share") != 0)
+        return;
+    pthread_mutex_lock(&lock);
+    while (i < disk_count && strcmp(disks[i].part, rule->part) != 0)
+        i++;
+    if (i == disk_count && disk_count < RULES_MAX)
+        strcpy(disks[disk_count++].part, rule->part);
+    end = (disks[i].free_at > now() ? disks[i].free_at : now()) + (double)bytes / (double)rule->number;
+    disks[i].free_at = end;
+    pthread_mutex_unlock(&lock);
+    while ((left = end - now()) > 0) {
+        struct timespec time = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+        nanosleep(&time, NULL);
+    }
+}
+
+static size_t bytes_of(const struct iovec *parts, int count)
+{
+    size_t total = 0;
+    for (int i = 0; i < count; i++)
+        total += parts[i].iov_len;
+    return total;
+}
+
 static void *next_of(const char *name, void **kept)
 {
     if (*kept == NULL)
@@ -162,9 +209,7 @@ static int partly(const struct rule *rule)
 /* Write the first half of all buffers, one byte at least. */
 static ssize_t write_half(const struct rule *rule, int fd, const struct iovec *parts, int count, off_t offset)
 {
-    size_t total = 0, left, done = 0;
-    for (int i = 0; i < count; i++)
-        total += parts[i].iov_len;
+    size_t total = bytes_of(parts, count), left, done = 0;
     left = total / 2 > 0 ? total / 2 : total;
     for (int i = 0; i < count && left > 0; i++) {
         size_t size = parts[i].iov_len < left ? parts[i].iov_len : left;
@@ -188,6 +233,7 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
         struct iovec part = {(void *)data, size};
         if (partly(&rule))
             return write_half(&rule, fd, &part, 1, offset);
+        take_turn(&rule, size);
         int error = obey(&rule);
         if (error != 0) {
             errno = error;
@@ -205,6 +251,7 @@ ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t offset
     if (hits("write", fd, &rule)) {
         if (partly(&rule))
             return write_half(&rule, fd, parts, count, offset);
+        take_turn(&rule, bytes_of(parts, count));
         int error = obey(&rule);
         if (error != 0) {
             errno = error;
@@ -226,6 +273,7 @@ static int sync_by(const char *name, void **kept, int fd)
     if (hits("sync", fd, &rule)) {
         if (strcmp(rule.action, "lie") == 0)
             return 0;
+        take_turn(&rule, 0);
         int error = obey(&rule);
         if (error != 0) {
             errno = error;
@@ -254,6 +302,7 @@ ssize_t pread64(int fd, void *data, size_t size, off64_t offset)
     struct rule rule;
     int hit = hits("read", fd, &rule);
     if (hit) {
+        take_turn(&rule, size);
         int error = obey(&rule);
         if (error != 0) {
             errno = error;
