@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     served = metadata.text("service")
     if bool(etcd) == bool(served):
         raise InvalidArgument("metadata", "set either `etcd`, a list of HOST:PORT, or `service`, one HOST:PORT")
+    _check_zones(etcd, metadata.texts("zones"))
     peers = tuple(metadata.texts("peers"))
     for address in (*etcd, *peers, *([served] if served else [])):
         _address("metadata", address)
@@ -294,6 +296,23 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     metadata.done()
     top.done()
     return settings
+
+
+def _check_zones(etcd: Sequence[str], zones: Sequence[str]) -> None:
+    """Return if the loss of any one zone leaves a majority of the members of etcd. Raises `InvalidArgument`."""
+    if not zones:
+        return
+    if len(zones) != len(etcd):
+        raise InvalidArgument(
+            "metadata.zones", f"must name the zone of each member of `etcd`: {len(etcd)} members, {len(zones)} zones"
+        )
+    zone, members = Counter(zones).most_common(1)[0]
+    if 2 * (len(etcd) - members) <= len(etcd):
+        raise InvalidArgument(
+            "metadata.zones",
+            f"{zone} has {members} of {len(etcd)} members of etcd: without it the others are no majority. Place three"
+            " members in three zones, or five in three zones with two at most in each",
+        )
 
 
 def _mitigation(reader: _ClusterSection) -> MitigationSettings:

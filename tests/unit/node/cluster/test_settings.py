@@ -50,6 +50,17 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert settings.process("proxy-1").public == "127.0.0.1:8085"
 
 
+def test_members_of_etcd_are_spread_over_zones(tmp_path: Path) -> None:
+    def zones(*names: str) -> ClusterSettings:
+        return read(GOOD.replace('2383"]}', f'2383"], zones: [{", ".join(names)}]}}'), tmp_path)
+
+    zones("a", "b", "c")
+    with pytest.raises(InvalidArgument, match="a has 2 of 3 members of etcd: without it the others are no majority"):
+        zones("a", "b", "a")
+    with pytest.raises(InvalidArgument, match=r"metadata.zones.*3 members, 2 zones"):
+        zones("a", "b")
+
+
 def test_tls_and_weights(tmp_path: Path) -> None:
     tls = "tls: {ca: tls/ca.pem, certificate: 'tls/{name}.pem', key: /etc/key.pem, client_certificates: false}"
     settings = read(GOOD.replace("cluster: shop", tls).replace("region: r1", "weight: 2.5"), tmp_path)
