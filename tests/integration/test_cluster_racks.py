@@ -1,4 +1,4 @@
-"""Two racks, and one is lost: a class that asks for both stops and loses nothing, another one goes on, and is marked."""
+"""Two racks, one of which is lost: a class that asks for both stops and loses nothing; another goes on, marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncpoint.testing.rigs.official import bodies, eventually
 from tests.integration.conftest import Space
 from tests.kit.clusters import Kit
 
-pytestmark = [pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""), pytest.mark.shows("quorum")]
+pytestmark = [pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or ""), pytest.mark.shows("quorums")]
 
 BOTH, EITHER = "default", "either"
 LOST = "storage-c3"  # alone in its rack
