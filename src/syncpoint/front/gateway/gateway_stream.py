@@ -186,8 +186,7 @@ class GatewayStream:
             return request
         asked = parsed(pubsub.StreamingPullRequest, request)
         if len(asked.modify_deadline_seconds) != len(asked.modify_deadline_ack_ids):
-            self.finish(InvalidArgument("modify_deadline_seconds", "has not one value for each modify_deadline_ack_id"))
-            return b""
+            return request  # the site reports what is wrong with it
         name, kind = self.subscription, pubsub.StreamingPullResponse
         if asked.ack_ids:
             acks = pubsub.AcknowledgeRequest(subscription=name, ack_ids=asked.ack_ids)

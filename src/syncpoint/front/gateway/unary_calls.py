@@ -18,6 +18,7 @@ from syncpoint.base.kernel import split
 from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.kernel.leases import list_ids
 from syncpoint.base.kernel.publish import topic_of
+from syncpoint.base.model import varint
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable, Unprocessed, not_a
 from syncpoint.front.gateway.ack_tags import TAG_BYTES, merged_error, tagged_error
 from syncpoint.front.gateway.caller_bounds import CallerBounds
@@ -161,12 +162,8 @@ class UnaryCalls:
             raise not_a("request with ack ids") from None
         if not groups:
             return (await self.at_home(call, path, request))[0]  # the site reports what is missing
-        unknown = next((tag for tag in groups if tag not in self._by_tag), None)
-        if unknown is not None:
-            raise SyncpointError(
-                Code.INVALID_ARGUMENT,
-                "An ack id of the request was not given out by this gateway, or by a site that its file no longer has.",
-            )
+        if not groups.keys() <= self._by_tag.keys():
+            groups = self._with_strangers(groups, field)
         if len(groups) == 1:
             ((tag, ids),) = groups.items()
             link = self._by_tag[tag]
@@ -187,6 +184,18 @@ class UnaryCalls:
         if errors:
             raise merged_error(errors)
         return b""
+
+    def _with_strangers(self, groups: Mapping[bytes, bytes], field: int) -> dict[bytes, bytes]:
+        """Ack ids by site, where some are of none: the home judges these, together with its own."""
+        home = self.links[self.board.home].tag
+        found: dict[bytes, bytes] = {}
+        for tag, ids in groups.items():
+            if tag not in self._by_tag:
+                whole = (tag + one for one in list_ids(ids, field))
+                ids = b"".join(bytes((field << 3 | 2,)) + varint.encode(len(one)) + one for one in whole)
+            at = tag if tag in self._by_tag else home
+            found[at] = found.get(at, b"") + ids
+        return found
 
     async def _to_holder(
         self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
