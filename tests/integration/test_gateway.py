@@ -237,6 +237,14 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     assert [int(data) for _, data in one] == list(range(60))
     assert len({identity for identity, _ in one}) == 60
 
+    changed = {"name": subscription, "topic": topic, "ack_deadline_seconds": 30}
+    space.api.update_subscription({"subscription": changed, "update_mask": {"paths": ["ack_deadline_seconds"]}})
+    for server in servers:
+        kept = enter(server.endpoint).api.get_subscription({"subscription": subscription})
+        assert kept.ack_deadline_seconds == 30
+    with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+        space.publish(topic, b"")  # the identity does not make it legal
+
     # What is acknowledged at the home is not delivered at the other site, also when acknowledged after the home died.
     lent = space.pull(subscription, 60)
     assert not any("sys.MessageId" in one.message.attributes for one in lent)  # published again, each is a new message

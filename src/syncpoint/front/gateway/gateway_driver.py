@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from syncpoint.base.kernel.publish import topic_of
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.api.health import HealthService
@@ -28,7 +27,7 @@ from syncpoint.front.gateway.link_lag import LinkLag
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
 from syncpoint.front.gateway.site_fill import SiteCalls, SiteFill
 from syncpoint.front.gateway.site_link import SiteLink
-from syncpoint.front.gateway.unary_calls import UnaryCalls
+from syncpoint.front.gateway.unary_calls import UnaryCalls, named_in
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import health, pubsub
 from syncpoint.wire.transport.calls import Call, Methods, Streaming, Unary
@@ -100,7 +99,13 @@ class Gateway:
 
     def _resource_changed(self, path: str, request: bytes) -> None:
         """What is known of a topic or a subscription may hold no more."""
-        name = topic_of(request).decode("utf-8", "replace")
+        if path == methods.SUBSCRIBER.UpdateSubscription:
+            updated = pubsub.UpdateSubscriptionRequest.FromString(request).subscription
+            book = self.delivery.books.get(updated.name)
+            if book is not None and updated.enable_exactly_once_delivery:
+                book.exactly_once = True
+            return
+        name = named_in(request)
         book = self.delivery.books.get(name)
         if path != methods.SUBSCRIBER.Seek:
             self.fill.forget(name)
@@ -110,7 +115,7 @@ class Gateway:
 
     async def _pull(self, call: Call, request: bytes) -> bytes:
         """A pull of a subscription that may be of a dual topic."""
-        book = await self.delivery.book_of(topic_of(request).decode("utf-8", "replace"))
+        book = await self.delivery.book_of(named_in(request))
         if book is None:
             return await self.calls.pull(call, request)
         response, link = await self.calls.at_home(call, methods.SUBSCRIBER.Pull, request)

@@ -48,6 +48,14 @@ def passed_on(call: CallContext) -> MetadataItems:
     return tuple(item for item in call.metadata.items() if item[0] not in _NOT_OURS)
 
 
+def named_in(request: bytes) -> str:
+    """The resource that a request names in its first field; "" where it names none."""
+    try:
+        return topic_of(request).decode()
+    except Malformed:
+        return ""
+
+
 def left_s(call: CallContext) -> float:
     """A timeout for what is asked of a site on behalf of a caller."""
     if call.deadline is None:
@@ -211,7 +219,7 @@ class UnaryCalls:
                     if not self.board.is_open(link.name):
                         return self._of_gone(link, others, ids, field)
                 raise
-        subscription = topic_of(others).decode()
+        subscription = named_in(others)
         if subscription in link.outstanding and (field == 2 or split.varint_of(others, 3) <= 0):
             link.lent(subscription, -(len(ids) // ACK_ID_FIELD_BYTES))
         if field == 2:
@@ -222,7 +230,7 @@ class UnaryCalls:
         """Ack ids of a site that is gone: acknowledged by copies, or unknown; there is nothing to wait for, so that a
         client goes on with others.
         """
-        if field == 2 and self.stands_in(topic_of(others).decode(), self._as_lent(link, ids, field)):
+        if field == 2 and self.stands_in(named_in(others), self._as_lent(link, ids, field)):
             return b""
         raise ack_failure([], unknown=split_ids(ids, field))
 

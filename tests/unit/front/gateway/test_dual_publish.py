@@ -88,6 +88,12 @@ def test_identities_are_given_once_and_kept_over_a_publishers_retry() -> None:
     assert doubts.take(name) == []
 
 
+def test_a_message_without_anything_stays_illegal() -> None:
+    request = pubsub.PublishRequest(topic="t", messages=[{"ordering_key": "k"}]).SerializeToString()
+    data, given, _, _ = stamped(request, lambda: "1")
+    assert (data, given) == (request, [""])
+
+
 class SimulatedSite:
     """Stores what it is sent, once for each identity; may lose the answer, or the request; may be left."""
 
