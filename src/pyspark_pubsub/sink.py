@@ -70,15 +70,25 @@ class Writer:
         self._options = options
         self._columns = tuple(field.name for field in schema.fields)
         if options["topic"] and not _has_committed(options["checkpointLocation"]):
-            found = topic_of(BlockingChannel(options.access), options["topic"])
-            schema_name = found.schema_settings.schema if found is not None else ""
-            if schema_name and not options["encode"] and not {"attributes", "block"} & set(self._columns):
-                raise SchemaError(
-                    f"{options['topic']} has the schema {schema_name}, so rows need a column value to encode by it:"
-                    " .selectExpr('struct(*) AS value') and the option encode=topic."
-                )
+            self._check_topic(topic_of(BlockingChannel(options.access), options["topic"]))
         self._typed = self._encoding(schema) if options["encode"] else None
         spare_collections()
+
+    def _check_topic(self, topic: Any) -> None:
+        """Refuse what the server would, before any task runs. `topic`: as it is described; None: that is not known."""
+        if topic is None:
+            return
+        if any(not one.disabled for one in topic.message_transforms):
+            raise OptionError(
+                f"{topic.name} has message transforms, which are applied to what clients publish and not to rows. Write"
+                " to a topic without them."
+            )
+        schema = topic.schema_settings.schema
+        if schema and not self._options["encode"] and not {"attributes", "block"} & set(self._columns):
+            raise SchemaError(
+                f"{topic.name} has the schema {schema}, so rows need a column value to encode by it:"
+                " .selectExpr('struct(*) AS value') and the option encode=topic."
+            )
 
     def _encoding(self, schema: StructType) -> Typed:
         """By what the column `value` is encoded; the rows can be. Raises OptionError, SchemaError, CallError."""

@@ -130,8 +130,15 @@ class EpochState:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def decide(self, ask: CommitRequest, now_ns: int, exists: Callable[[int], bool]) -> Decided | Repeated | GapRefused:
-        """Commit an epoch. `exists(incarnation)`: whether a topic is still there. Nothing is changed when it raises.
+    def decide(
+        self,
+        ask: CommitRequest,
+        now_ns: int,
+        exists: Callable[[int], bool],
+        check: Callable[[Stage], None] = lambda stage: None,
+    ) -> Decided | Repeated | GapRefused:
+        """Commit an epoch. `exists(incarnation)`: whether a topic is still there; `check`: raises for a stage that must
+        not become visible any more. Nothing is changed when it raises.
 
         Raises `NotFound` for a topic that was deleted, `FailedPrecondition` for a stage that is not here, and
         `InvalidArgument` for a request that cannot be right.
@@ -146,6 +153,7 @@ class EpochState:
             for incarnation, name in stage.topics.items():
                 if not exists(incarnation):
                     raise NotFound(name)
+            check(stage)
         after, floors = None, {}
         if ask.link:
             after = link.copy() if link is not None else LinkState(ask.link, ask.source_topic)

@@ -37,7 +37,8 @@ class Piece(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One finished attempt of one partition of an epoch. `staging`: the source that holds its messages; `dropped`: rows
-    that had come through this server; `topics`: incarnation -> name.
+    that had come through this server; `topics`: incarnation -> name; `stamps`: by which settings of them its rows were
+    checked (`Topic.stamp`), which is not in the log.
     """
 
     id: int
@@ -51,6 +52,7 @@ class Stage:
     topics: Mapping[int, str]
     pieces: tuple[Piece, ...]
     dropped: int = 0
+    stamps: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> tuple[int, str]:

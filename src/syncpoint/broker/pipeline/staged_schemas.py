@@ -49,6 +49,14 @@ def sealed(topic: Topic) -> FailedPrecondition:
     )
 
 
+def changed(topic: Topic) -> FailedPrecondition:
+    """For rows that were checked by settings that the topic has no more."""
+    return FailedPrecondition(
+        f"The schema or the transforms of {topic.name} were changed since rows of this epoch were staged. Nothing of it"
+        " is stored. Write it again."
+    )
+
+
 def check_rows(pieces: Sequence[bytes], name: str, revisions: Mapping[str, bytes], encoding: int) -> None:
     """Raise `InvalidArgument` for the first row that does not fit the revision it names."""
     row = 0

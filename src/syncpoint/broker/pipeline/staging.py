@@ -28,7 +28,7 @@ from syncpoint.broker.pipeline.epoch_commits import NAME_BYTES_MAX, Dropped
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.records import Piece, QueryRun, Stage
-from syncpoint.broker.pipeline.staged_schemas import StagedSchemas, sealed
+from syncpoint.broker.pipeline.staged_schemas import StagedSchemas, changed, sealed
 from syncpoint.broker.publish.facts.source import STAGING_TOPIC, Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.records import Topic
@@ -138,6 +138,7 @@ class StageStream:
         self.header: pipeline.StageHeader | None = None
         self.pieces: list[Piece] = []
         self.topics: dict[int, str] = {}
+        self.stamps: dict[int, int] = {}
         self.staging = 0
         self.dropped = 0
         self._frames = 0
@@ -278,7 +279,7 @@ class StageStream:
             await self._schemas.check(topic, [payload for payload, *_ in pieces])
             now = self.publish.catalog.topic(topic.name)
             if now is None or (now.incarnation, now.stamp) != (topic.incarnation, topic.stamp):
-                raise Unavailable(f"{topic.name} was changed in the meantime. Stage again.")
+                raise changed(topic)
             if not self._over:
                 self._fence()
                 self._store(topic, source, pieces, dropped)
@@ -291,6 +292,8 @@ class StageStream:
         self._go_on()
 
     def _store(self, topic: Topic, source: int, pieces: Pieces, dropped: int) -> None:
+        if self.stamps.setdefault(topic.incarnation, topic.stamp) != topic.stamp:
+            raise changed(topic)
         self.area.admit(sum(len(piece[0]) for piece in pieces))
         self.dropped += dropped
         for payload, messages, runs, complete in pieces:
@@ -319,7 +322,7 @@ class StageStream:
         header, self._booked = self.header, True
         stage = Stage(
             self.state.new_id(), header.run.query, header.run.run, header.epoch, header.partition, header.attempt,
-            self.publish.clock.time_ns(), self.staging, self.topics, tuple(self.pieces), self.dropped,
+            self.publish.clock.time_ns(), self.staging, self.topics, tuple(self.pieces), self.dropped, self.stamps,
         )  # fmt: skip
         answer = pipeline.StageResponse(rows=stage.rows, bytes=stage.bytes, dropped=stage.dropped).SerializeToString()
 

@@ -31,7 +31,7 @@ from syncpoint.broker.pipeline.home import Home
 from syncpoint.broker.pipeline.links import LinkState, PlannedRange
 from syncpoint.broker.pipeline.records import EpochDecision, QueryRun, Stage
 from syncpoint.broker.pipeline.recovery import finish, read_back
-from syncpoint.broker.pipeline.staged_schemas import StagedSchemas
+from syncpoint.broker.pipeline.staged_schemas import StagedSchemas, changed
 from syncpoint.broker.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
 from syncpoint.broker.publish.facts import records
 from syncpoint.broker.publish.facts.source import Source
@@ -123,7 +123,7 @@ class EpochWriter:
         try:
             await self._prepare(ask, pinned)
             self._check_writer(ask)
-            outcome = self.state.decide(ask, self.clock.time_ns(), self._exists)
+            outcome = self.state.decide(ask, self.clock.time_ns(), self._exists, self._check_settings)
             if isinstance(outcome, Decided):
                 pinned -= outcome.decision.topics  # given back when it is done
         finally:
@@ -171,6 +171,15 @@ class EpochWriter:
                     " set-class PROJECT billing --writer elsewhere`; to bring what it had left, with --writer"
                     " recovering."
                 )
+
+    def _check_settings(self, stage: Stage) -> None:
+        """Raises `FailedPrecondition` for rows that were not checked by the schema and transforms of their topics now,
+        which is not known of a stage from before a restart.
+        """
+        for incarnation in stage.topics:
+            topic = self.catalog.topic_by_incarnation(incarnation)
+            if topic is not None and topic.stamp and stage.stamps.get(incarnation) != topic.stamp:
+                raise changed(topic)
 
     def _exists(self, topic: int) -> bool:
         return self.catalog.topic_by_incarnation(topic) is not None

@@ -82,10 +82,48 @@ def test_a_schema_that_changes_while_rows_are_checked_stages_nothing(checked: Ha
         checked.publish.catalog.apply(change[0])
 
     schemas.check = changing  # type: ignore[method-assign]
-    with pytest.raises(SyncpointError, match="changed in the meantime") as refused:
+    with pytest.raises(SyncpointError, match="were changed since") as refused:
         checked.stage("a", 0, 0, "x", marked((FITS, MARKS)))
-    assert refused.value.code is Code.UNAVAILABLE
+    assert refused.value.code is Code.FAILED_PRECONDITION
     assert not checked.writer.state.stages
+
+
+def test_an_epoch_is_committed_by_the_settings_its_rows_were_checked_by(checked: Harness) -> None:
+    """Rows staged for a topic that gets another schema, or its first one, are refused once, and taken when they are
+    staged again; those of a topic that lost its schema are taken.
+    """
+    other = checked.publish.catalog.topic(TWO)
+    bound = checked.publish.catalog.topic(ONE)
+    assert other is not None
+    assert bound is not None
+    checked.stage("a", 0, 0, "x", marked((FITS, MARKS)))
+    checked.commit(CatalogChange.put(replace(bound, schema=TopicSchema(SCHEMA, 7, 1))))  # allows both revisions
+    with pytest.raises(SyncpointError, match="were changed since") as refused:
+        checked.commit_epoch("a", 0, (0, "x"))
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert checked.data(1) == []
+    checked.stage("a", 0, 0, "y", marked((FITS, MARKS)))
+    checked.commit_epoch("a", 0, (0, "y"))
+    assert checked.data(1) == [FITS]
+    assert checked.commit_epoch("a", 0, (0, "y")).repeated_epoch
+
+    checked.stage("a", 1, 0, "x", frame(TWO, data=[b"any"]))
+    checked.commit(CatalogChange.put(replace(other, schema=TopicSchema(SCHEMA, 7, 1))))
+    with pytest.raises(SyncpointError, match="were changed since"):
+        checked.commit_epoch("a", 1, (0, "x"))
+    checked.commit(CatalogChange.put(other))
+    checked.commit_epoch("a", 1, (0, "x"))
+    assert checked.data(2) == [b"any"]
+
+
+def test_after_a_restart_rows_are_checked_again(checked: Harness) -> None:
+    checked.stage("a", 0, 0, "x", marked((FITS, MARKS)))
+    checked.restart()
+    with pytest.raises(SyncpointError, match="were changed since"):
+        checked.commit_epoch("a", 0, (0, "x"))
+    checked.stage("a", 0, 0, "y", marked((FITS, MARKS)))
+    checked.commit_epoch("a", 0, (0, "y"))
+    assert checked.data(1) == [FITS]
 
 
 def test_sealed_rows_and_those_of_a_deleted_schema_are_refused(checked: Harness) -> None:
