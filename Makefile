@@ -47,7 +47,7 @@ demo-spark: dev ## replicate the flight records between two servers with Spark, 
 check: dev ## style, types, layers, and the quick unit tests
 	@$(BIN)/python tools/test_parts.py check
 
-life: dev ## follow one message through the code and renew the tables of docs/life-of-a-message.md
+life: dev ## follow one message through the code and renew tools/life/roads.md
 	@$(BIN)/python tools/life
 
 metrics: dev ## write the table of docs/metrics.md from the families that there are

@@ -1,4 +1,4 @@
-"""Follow one message through the running code, and write the files it passes into docs/life-of-a-message.md.
+"""Follow one message through the running code, and write the files it passes into roads.md.
 
 Usage: tools/life (renew the page's lists) | tools/life --check (exit code 1 when they differ from the code).
 """

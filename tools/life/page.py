@@ -1,4 +1,4 @@
-"""The lists as docs/life-of-a-message.md has them."""
+"""The lists as `roads.md` has them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import cluster
 import node
-from tracing import ROOT, SOURCES, Rows
+from tracing import SOURCES, Rows
 
-PAGE = ROOT / "docs" / "life-of-a-message.md"
+PAGE = Path(__file__).with_name("roads.md")
 BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
 FILES_MAX = {"published": 27, "delivered": 28, "acknowledged": 32, "deleted": 31, "created": 40}
 """How many files a way has at most; "created" is that of a CreateSubscription, which no list shows. What a message or
@@ -86,6 +86,6 @@ def main(arguments: list[str]) -> int:
     elif old != new:
         for line in difflib.unified_diff(old.splitlines(), new.splitlines(), "page", "code", lineterm="", n=0):
             print(line)
-        print(f"docs/{PAGE.name} does not show the way that a message takes now. `make life` renews it.")
+        print(f"tools/life/{PAGE.name} does not show the way that a message takes now. `make life` renews it.")
         return 1
     return 0
