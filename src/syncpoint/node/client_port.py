@@ -49,6 +49,7 @@ from syncpoint.front.api.letter_attendant import AskingAround, LetterAttendant
 from syncpoint.front.api.node_admin import SERVER
 from syncpoint.front.api.project_admin import ProjectAdmin
 from syncpoint.front.api.publisher import NotePublisher
+from syncpoint.front.api.receipted_publish import ReceiptedPublish
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.front.api.server_admin import ServerAdmin
@@ -64,12 +65,14 @@ from syncpoint.watch.console.console_pages import console_pages
 from syncpoint.watch.metrics.kept_text import MetricsText
 from syncpoint.watch.metrics.scraped_page import CLUSTER_PATH, metrics_page
 from syncpoint.watch.metrics.tenant_text import TenantTexts, tenant_page
+from syncpoint.wire.protobuf import methods
 from syncpoint.wire.rest.http1 import HttpFallback, http_fallback
-from syncpoint.wire.transport.calls import Call, CallContext, Methods
+from syncpoint.wire.transport.calls import Call, CallContext, Methods, Unary
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import Listening, join_address
 from syncpoint.wire.transport.server import Fallback, Server
 
+PUBLISH = methods.PUBLISHER.Publish.encode()
 OpenPort = Callable[[Methods, ssl.SSLContext | None, Fallback | None], Awaitable[Listening]]
 """Opens the port for clients, which answers these methods. Raises `OSError`."""
 
@@ -182,6 +185,9 @@ class ClientPort:
         if self._process.tracer is not None:
             followed = CallTraces(self._process.tracer).traced(followed)
         self.methods = followed if access is None else access.gate.guarded(followed)
+        publish = self.methods[PUBLISH]
+        assert isinstance(publish, Unary)
+        self.methods = {**self.methods, PUBLISH: ReceiptedPublish(publish, admin.receipts).asked()}
 
     def _consume(self, backend: Backend) -> None:
         """What this process does with messages by itself: pushes, exports, forwards, dead letters."""

@@ -165,6 +165,7 @@ RULES: Final[dict[str, Rule]] = {
                 on("pubsub.snapshots.seek", "snapshot", _SNAPSHOT, optional=True),
             ),
             "GetReceipt": all_of(on("syncpoint.topics.read", "topic", _TOPIC)),
+            "ListReceiptKeys": _KNOWN,
             "GetAtRisk": all_of(of_server("syncpoint.server.get")),
             "GetMitigation": all_of(of_server("syncpoint.routing.get")),
             "PauseMitigation": all_of(of_server("syncpoint.routing.drain")),

@@ -8,10 +8,13 @@ the chain that may have the message does not answer, neither do we.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from syncpoint.base.model.errors import NotFound, Unavailable
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.front.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.front.api.peek_admin import AskingChains
+from syncpoint.front.api.receipt_keys import ReceiptKeys, receipt_jwks
 from syncpoint.wire.protobuf.messages import admin, internal, pubsub
 from syncpoint.wire.transport.calls import Methods
 
@@ -19,18 +22,21 @@ from syncpoint.wire.transport.calls import Methods
 class ReceiptAdmin:
     """This method on messages; `methods()` serves it on bytes."""
 
-    def __init__(self, options: OptionsAdmin, asking: AskingChains) -> None:
-        self._options, self._asking = options, asking
+    def __init__(self, options: OptionsAdmin, asking: AskingChains, universe: int) -> None:
+        self._options, self._asking, self._universe = options, asking, universe
+        self._keys = ReceiptKeys(options.control)
 
     def methods(self) -> Methods:
         """The method table."""
-        table: Handlers = {"GetReceipt": self.get_receipt}
+        table: Handlers = {"GetReceipt": self.get_receipt, "ListReceiptKeys": self.list_keys}
         return admin_table(self._options.control, table)
 
     async def get_receipt(self, request: admin.GetReceiptRequest) -> admin.Receipt:
         """GetReceipt. Raises `NotFound` for a message that is not stored, `Unavailable` where nobody can say."""
         topic = self._options.topic(request.topic).incarnation
         _, source, offset = parse_message_id(request.message_id)
+        if request.HasField("place"):
+            source, offset = request.place.source, request.place.offset
         chains, unknown = await self._asking.chains(topic)
         chain = next((one.chain for one in chains if any(has.source == source for has in one.sources)), None)
         if chain is None and unknown:
@@ -59,7 +65,32 @@ class ReceiptAdmin:
             ],
         )
         answer.publish_time.FromNanoseconds(found.time_ns)
+        if request.sign:
+            answer.signed = await self.signed(request.topic, [answer])
         return answer
+
+    async def list_keys(self, request: admin.ListReceiptKeysRequest) -> admin.ReceiptKeys:
+        """ListReceiptKeys."""
+        return admin.ReceiptKeys(jwks=receipt_jwks(self._options.control.catalog))
+
+    async def signed(self, topic: str, receipts: Sequence[admin.Receipt], message_ids: Sequence[str] = ()) -> str:
+        """These receipts of one topic as a signed one. `message_ids`: of which messages, where of more than those."""
+        entries = [
+            {
+                "message_id": one.message_id,
+                "publish_time": one.publish_time.ToJsonString(),
+                "chain": one.chain,
+                "log": one.log,
+                "position": one.position,
+                "suffices": one.suffices,
+                "needed": one.needed,
+                "copies": [{"disk": copy.disk, "state": admin.DiskCopy.State.Name(copy.state)} for copy in one.copies],
+            }
+            for one in receipts
+        ]
+        claims = {"iss": f"{self._universe:x}", "iat": self._options.control.clock.time_ns() // 10**9, "topic": topic}
+        ids = message_ids or [one.message_id for one in receipts]
+        return await self._keys.sign({**claims, "messages": _runs(ids), "entries": entries})
 
     async def _is_there(self, chain: int, topic: int, source: int, offset: int, message_id: str) -> bool:
         """Whether the message in this place has this id; one that no disk has in good order passes for it."""
@@ -68,3 +99,14 @@ class ReceiptAdmin:
         if not peeked.messages or peeked.messages[0].place != offset:
             return bool(peeked.unreadable)
         return str(pubsub.PubsubMessage.FromString(peeked.messages[0].message).message_id) == message_id
+
+
+def _runs(message_ids: Sequence[str]) -> list[tuple[str, int]]:
+    """First ids, and how many follow one another from there."""
+    runs: list[tuple[str, int]] = []
+    for one in message_ids:
+        if runs and int(one) == int(runs[-1][0]) + runs[-1][1]:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((one, 1))
+    return runs

@@ -81,6 +81,7 @@ class ServerAdmin(ABC):
         """The judge of whether messages may go where they go; None: nobody is asked."""
         self.peeks = PeekAdmin(self.options, inquiry)
         self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
+        self.receipts = ReceiptAdmin(self.options, inquiry, identity.universe)
         self.letters = LetterAdmin(self.options, self.peeks, inquiry)
         self._asking = inquiry
         self.apart: Apart = at_once
@@ -96,7 +97,6 @@ class ServerAdmin(ABC):
             "GetSubscriptionState": self.get_subscription_state,
         }
         rules = RuleAdmin(self.control, self.options, self.apart)
-        receipts = ReceiptAdmin(self.options, self._asking)
         risks = AtRiskAdmin(self.options, self._asking)
         seeks = SeekAdmin(self.control, self._asking)
         own = admin_table(self.control, table)
@@ -104,7 +104,7 @@ class ServerAdmin(ABC):
             **self.options.methods(),
             **self.peeks.methods(),
             **self.scheduled.methods(),
-            **receipts.methods(),
+            **self.receipts.methods(),
             **risks.methods(),
             **seeks.methods(),
             **rules.methods(),

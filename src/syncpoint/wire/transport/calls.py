@@ -125,10 +125,20 @@ class Unary:
     handler: Callable[[Call, bytes], None]
     counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
     batch_handler: Callable[[CallBatch, int], int] | None = None
+    variant: tuple[bytes, Trailing] | None = field(default=None, compare=False, repr=False)
+    """What serves calls that carry this header, in place of `handler`; it has passed no gate."""
+
+    def varied(self, header: bytes, variant: Trailing) -> Unary:
+        """Return the method with a variant for calls that carry a header."""
+        return replace(self, variant=(header, variant))
 
     def guarded_by(self, handler: Callable[[Call, bytes], None]) -> Unary:
         """Return the method with a handler that checks each call before it passes it on; none is served in a batch."""
-        return replace(self, handler=handler, batch_handler=None)
+        return replace(self, handler=handler, batch_handler=None, variant=None)
+
+
+class Trailing(Unary):
+    """One whose answers may have trailers of their own: its calls have `trail(name, value)`."""
 
 
 class Preceding(Unary):

@@ -21,7 +21,7 @@ from syncpoint.wire.transport.behind_answers import PAYLOAD as BEHIND
 from syncpoint.wire.transport.behind_answers import BehindAnswers
 from syncpoint.wire.transport.call_batches import BYTES_MAX, CallBatch
 from syncpoint.wire.transport.caller_shares import Holding
-from syncpoint.wire.transport.calls import CallContext, Preceding, Streaming, Unary
+from syncpoint.wire.transport.calls import CallContext, Preceding, Streaming, Trailing, Unary
 from syncpoint.wire.transport.frame_loop import FrameLoop
 from syncpoint.wire.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
 from syncpoint.wire.transport.headers import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
@@ -30,6 +30,7 @@ from syncpoint.wire.transport.server_streams import (
     PlainStream,
     PrecedingStream,
     ServerStream,
+    TrailingStream,
     UnaryStream,
 )
 from syncpoint.wire.transport.stream_state import StreamState
@@ -231,6 +232,8 @@ class ServerConnection(FrameLoop):
                 self._put_behind(stream, method.behind)
         elif type(method) is Preceding:
             stream = streams[sid] = PrecedingStream(self, sid, head, method)
+        elif type(method) is Trailing:
+            stream = streams[sid] = TrailingStream(self, sid, head, method)
         else:
             self._refuse(sid, end, head)
             return
@@ -259,6 +262,8 @@ class ServerConnection(FrameLoop):
                 "This address is for the processes of this server. Use the address for clients."
             )
         method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
+        if type(method) is Unary and method.variant is not None and method.variant[0] in head.metadata:
+            method = method.variant[1]
         if self.behind is not None and head.path == self.behind.path and isinstance(method, Unary):
             method = Preceding(method.handler, method.counts)
         if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:

@@ -18,6 +18,7 @@ from syncpoint.wire.transport import frames
 from syncpoint.wire.transport.call_counts import CallCounts, code_of
 from syncpoint.wire.transport.calls import AnyConnection, Call, CallContext, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.encoding import inflate, inflate_small
+from syncpoint.wire.transport.fields import literal
 from syncpoint.wire.transport.frames import ErrorCode
 from syncpoint.wire.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
 from syncpoint.wire.transport.outbox import BURST
@@ -296,6 +297,36 @@ class UnaryStream(ServerStream):
         if not (self.answered or self.done):
             self.on_cancel = None
             self.close_answer(error)
+
+
+class TrailingStream(UnaryStream):
+    """A unary call whose answer may have trailers of its own."""
+
+    __slots__ = ("_block",)
+
+    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Unary) -> None:
+        super().__init__(conn, sid, head, method)
+        self._block = b""
+
+    def trail(self, name: bytes, value: bytes) -> None:
+        """Add a trailer, to be sent with an answer that is none of a failure."""
+        self._block += literal(name, value)
+
+    def reply(self, message: Message) -> None:
+        if not (self.answered or self.done):
+            self.on_cancel = None
+            self.open_answer()
+            self.send_message(message)
+            self.close_answer(None)
+
+    def close_answer(self, error: SyncpointError | None) -> None:
+        if error is not None:
+            super().close_answer(error)
+            return
+        self.answered = True
+        self.count_out(0)
+        block = OK_BLOCK + self._block
+        self.send_trailers(frames.headers(self.sid, block, end=True, frame_bytes=self.conn.peer_frame_bytes))
 
 
 class PrecedingStream(UnaryStream):

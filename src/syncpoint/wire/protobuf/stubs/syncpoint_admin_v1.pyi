@@ -495,7 +495,18 @@ class TopicRisk(_message.Message):
 class GetReceiptRequest(_message.Message):
     topic: str
     message_id: str
-    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
+    place: ReceiptPlace
+    sign: bool
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., place: _Optional[_Union[ReceiptPlace, _Mapping]] = ..., sign: _Optional[bool] = ...) -> None: ...
+class ReceiptPlace(_message.Message):
+    source: int
+    offset: int
+    def __init__(self, source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+class ListReceiptKeysRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ReceiptKeys(_message.Message):
+    jwks: str
+    def __init__(self, jwks: _Optional[str] = ...) -> None: ...
 class Receipt(_message.Message):
     message_id: str
     publish_time: _timestamp_pb2.Timestamp
@@ -506,7 +517,8 @@ class Receipt(_message.Message):
     suffices: bool
     needed: int
     copies: _containers.RepeatedCompositeFieldContainer[DiskCopy]
-    def __init__(self, message_id: _Optional[str] = ..., publish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chain: _Optional[int] = ..., log: _Optional[int] = ..., position: _Optional[int] = ..., entry_bytes: _Optional[int] = ..., suffices: _Optional[bool] = ..., needed: _Optional[int] = ..., copies: _Optional[_Iterable[_Union[DiskCopy, _Mapping]]] = ...) -> None: ...
+    signed: str
+    def __init__(self, message_id: _Optional[str] = ..., publish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chain: _Optional[int] = ..., log: _Optional[int] = ..., position: _Optional[int] = ..., entry_bytes: _Optional[int] = ..., suffices: _Optional[bool] = ..., needed: _Optional[int] = ..., copies: _Optional[_Iterable[_Union[DiskCopy, _Mapping]]] = ..., signed: _Optional[str] = ...) -> None: ...
 class DiskCopy(_message.Message):
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         STATE_UNSPECIFIED: _ClassVar[DiskCopy.State]
