@@ -51,11 +51,12 @@ class GatewayRun:
     """`syncpoint gateway run` in front of the sites."""
 
     def __init__(self, folder: Path, servers: dict[str, ServerProcess], more: dict[str, Any]) -> None:
+        clients, operators = free_ports(2)
         sites = {name: {"endpoint": one.endpoint, "weight": 200 - n} for n, (name, one) in enumerate(servers.items())}
         file = {
             "version": 1,
-            "listen": "127.0.0.1:0",
-            "admin": {"listen": "127.0.0.1:0"},
+            "listen": f"127.0.0.1:{clients}",
+            "admin": {"listen": f"127.0.0.1:{operators}"},
             "sites": sites,
             "drain": "2s",
             "health": {"successes": 4},
@@ -64,17 +65,22 @@ class GatewayRun:
         }
         path = folder / "gateway.yaml"
         path.write_text(json.dumps(file, indent=2))
-        self.log = (folder / "gateway.log").open("w+")
-        line = [sys.executable, "-m", "syncpoint.programs.cli", "gateway", "run", "--config", str(path)]
-        self.process = subprocess.Popen(line, stderr=self.log, text=True)
-        found = None
-        until = time.monotonic() + 30
-        while found is None:
-            found = re.search(r"clients: (\S+)  admin: http://(\S+)", Path(self.log.name).read_text())
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(Path(self.log.name).read_text())
-            time.sleep(0.05)
-        self.endpoint, self.admin = found[1], found[2]
+        self.log = (folder / "gateway.log").open("a")
+        self.line = [sys.executable, "-m", "syncpoint.programs.cli", "gateway", "run", "--config", str(path)]
+        self.endpoint, self.admin = f"127.0.0.1:{clients}", f"127.0.0.1:{operators}"
+        self.start()
+
+    def start(self) -> None:
+        """Return once it takes calls."""
+        self.process = subprocess.Popen(self.line, stderr=self.log, text=True)
+        if wait_for(self.answers, 30) is None:
+            raise RuntimeError(Path(self.log.name).read_text())
+
+    def answers(self) -> bool:
+        """Whether it takes calls."""
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.endpoint}/readyz", timeout=5):
+            return True
+        return False
 
     def status(self) -> dict[str, Any]:
         """What operators read."""
@@ -295,7 +301,13 @@ class Disaster:
         time.sleep(self.each_s)
         for step in steps:
             what, _, name = step.partition(":")
-            if what == "hang":
+            if what == "gateway":
+                self.phase("the gateway killed and started again")
+                self.gateway.process.kill()
+                self.gateway.process.wait()
+                self.gateway.start()
+                time.sleep(self.each_s)
+            elif what == "hang":
                 self.hang(name)
             else:
                 self.kill(name, empty=what == "empty")

@@ -100,8 +100,8 @@ class SiteFill:
         except SyncpointError as error:
             if error.code in (Code.PERMISSION_DENIED, Code.UNAUTHENTICATED):
                 raise FailedPrecondition(
-                    f"The gateway may not prepare {topic} for two sites: {error.message} Give `credentials` of the"
-                    " sites to an account with roles/pubsub.editor and roles/syncpoint.admin."
+                    f"The gateway may not prepare {topic} for two sites: {error.message} Let `credentials` of the"
+                    " sites be of an account with roles/pubsub.editor on the project."
                 ) from error
             raise
 

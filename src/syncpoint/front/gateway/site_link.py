@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.model.errors import InvalidArgument, Unavailable
 from syncpoint.wire.transport.client import Channel, MetadataItems
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import (
@@ -51,7 +51,7 @@ class SiteLink:
         open_channel: Callable[[], AnyChannel],
         own: Callable[[], MetadataItems] = lambda: (),
     ) -> None:
-        self.name, self.tag, self.own = name, tag, own
+        self.name, self.tag, self._own = name, tag, own
         self._open_channel = open_channel
         self._calls_channel = open_channel()
         self._stream_channels: list[tuple[AnyChannel, list[int]]] = []
@@ -60,6 +60,13 @@ class SiteLink:
         self.streams: dict[SiteStream, list[int]] = {}  # each with the count of its connection
         self.calls = self.failed = 0
         self.outstanding: dict[str, int] = {}  # by subscription with streams here: lent and not given back, about
+
+    def own(self) -> MetadataItems:
+        """The metadata of the gateway's own calls. Raises `Unavailable` where the file cannot be used."""
+        try:
+            return self._own()
+        except (OSError, InvalidArgument) as error:
+            raise Unavailable(f"The credentials of the site {self.name} cannot be used: {error}") from error
 
     async def unary(self, path: str, request: Message, metadata: MetadataItems, timeout_s: float | None) -> bytes:
         """A call, by the task that runs now. Raises `SyncpointError`."""

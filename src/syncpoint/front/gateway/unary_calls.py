@@ -209,7 +209,7 @@ class UnaryCalls:
         self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
     ) -> bytes:
         if not self.board.is_open(link.name) and not self.board.sites[link.name].answers:
-            return self._of_gone(link, others, ids, field)
+            return await self._of_gone(call, link, others, ids, field)
         with self.bounds.sending(call, len(ids)):
             try:
                 response = await link.unary(path, others + ids, passed_on(call), left_s(call))
@@ -217,7 +217,7 @@ class UnaryCalls:
                 if error.code in MOVABLE:
                     self.on_lost(link.name)
                     if not self.board.is_open(link.name):
-                        return self._of_gone(link, others, ids, field)
+                        return await self._of_gone(call, link, others, ids, field)
                 raise
         subscription = named_in(others)
         if subscription in link.outstanding and (field == 2 or split.varint_of(others, 3) <= 0):
@@ -226,13 +226,26 @@ class UnaryCalls:
             self.on_acknowledged(subscription, self._as_lent(link, ids, field))
         return response
 
-    def _of_gone(self, link: SiteLink, others: bytes, ids: bytes, field: int) -> bytes:
+    async def _of_gone(self, call: CallContext, link: SiteLink, others: bytes, ids: bytes, field: int) -> bytes:
         """Ack ids of a site that is gone: acknowledged by copies, or unknown; there is nothing to wait for, so that a
         client goes on with others.
         """
-        if field == 2 and self.stands_in(named_in(others), self._as_lent(link, ids, field)):
+        subscription = named_in(others)
+        may = field == 2 and await self._may_consume(call, subscription)
+        if may and self.stands_in(subscription, self._as_lent(link, ids, field)):
             return b""
         raise ack_failure([], unknown=split_ids(ids, field))
+
+    async def _may_consume(self, call: CallContext, subscription: str) -> bool:
+        """What the site that is gone would have asked, asked of the home: it knows who may do what."""
+        method = methods.IAM.TestIamPermissions
+        request = method.request(resource=subscription, permissions=["pubsub.subscriptions.consume"])
+        try:
+            answer, _ = await self.at_home(call, method, request.SerializeToString())
+        except SyncpointError as error:
+            log.info("acknowledgements of %s stay unknown: %s", subscription, error)
+            return False
+        return bool(method.response.FromString(answer).permissions)
 
     def _as_lent(self, link: SiteLink, ids: bytes, field: int) -> list[str]:
         tag = link.tag.decode()

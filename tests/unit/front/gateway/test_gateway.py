@@ -36,11 +36,11 @@ class FakeSite:
         self.faults = Faults(SystemRandom())
         self.stored: list[tuple[str, bytes]] = []  # identity and data, in the order of storing
         self.answers_lost = 0
+        self.allows = True
 
     def methods(self) -> Methods:
-        table: dict[bytes, Any] = {
-            path.encode(): Unary(self._serve) for path in (*methods.PUBLISHER, *methods.SUBSCRIBER)
-        }
+        ours = (*methods.PUBLISHER, *methods.SUBSCRIBER, *methods.IAM)
+        table: dict[bytes, Any] = {path.encode(): Unary(self._serve) for path in ours}
         check = methods.HEALTH.Check.encode()
         healthy = self.health.methods()[check]
         assert isinstance(healthy, Unary)
@@ -67,6 +67,9 @@ class FakeSite:
                 call.fail(Unavailable("The connection was lost."))
                 return
             call.reply(pubsub.PublishResponse(message_ids=[self.name]).SerializeToString())
+        elif path == methods.IAM.TestIamPermissions:
+            allowed = ["pubsub.subscriptions.consume"] if self.allows else []
+            call.reply(methods.IAM.TestIamPermissions.response(permissions=allowed).SerializeToString())
         elif path == PULL:
             lent = [pubsub.ReceivedMessage(ack_id=f"of-{self.name}")]
             call.reply(pubsub.PullResponse(received_messages=lent).SerializeToString())
@@ -283,5 +286,26 @@ def test_a_publisher_that_reads_unknown_and_tries_again_stores_once() -> None:
         assert len(harness.eu.stored) == len(harness.us.stored) == 1
         await harness.send(b"a")  # another message with the same bytes
         assert len(harness.eu.stored) == len(harness.us.stored) == 2
+
+    in_harness(work, "degrade")
+
+
+def test_copies_stand_in_for_a_site_that_is_gone_only_for_those_who_may_consume() -> None:
+    async def work(harness: Harness) -> None:
+        asked: list[list[str]] = []
+        harness.gateway.calls.stands_in = lambda subscription, ack_ids: not asked.append(ack_ids)  # type: ignore[func-returns-value]
+        ack_id = tag_of("eu").decode() + "of-eu"
+        request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=[ack_id]).SerializeToString()
+        harness.eu.hangs = True
+        while harness.gateway.board.is_open("eu"):
+            await asyncio.sleep(0.01)
+        harness.us.allows = False
+        with pytest.raises(SyncpointError) as caught:
+            await harness.client.unary(ACK, request)
+        assert ack_outcomes(caught.value) == {ack_id: "TRANSIENT_FAILURE_INVALID_ACK_ID"}
+        assert asked == []
+        harness.us.allows = True
+        await harness.client.unary(ACK, request)
+        assert asked == [[ack_id]]
 
     in_harness(work, "degrade")
