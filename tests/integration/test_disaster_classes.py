@@ -170,6 +170,29 @@ def test_a_reconciliation_adds_up_through_a_seek_and_names_what_does_not(sites: 
     assert re.search(r"copy +not copied +" + peeked[0]["message"]["messageId"], late.output), late.output
 
 
+def test_a_reconciliation_after_a_kill_calls_nothing_lost_that_is_gone(tmp_path: Path) -> None:
+    """The log of the killed process goes once all of it is acknowledged."""
+    with ServerProcess(tmp_path / "data", durability="sync") as server:
+        shop = ("--endpoint", server.endpoint, "--project", "shop")
+
+        def done(*words: str) -> str:
+            found = CliRunner().invoke(cli, [*words, *shop])
+            assert found.exit_code == 0, found.output
+            return found.output
+
+        done("projects", "set-class", "shop", "billing")
+        done("topics", "create", "orders")
+        done("subscriptions", "create", "pay", "--topic", "orders")
+        for _ in range(2):
+            done("topics", "publish", "orders", "--message", "x")
+            assert done("subscriptions", "pull", "pay", "--auto-ack", "--format", "json") != "[]\n"
+            time.sleep(0.5)
+            server.kill9()
+            server.start()
+        output = done("projects", "reconcile", "shop", "--grace", "0s")
+        assert "all adds up: 2 messages of 1 topic" in output
+
+
 def pulled(sites: Sites) -> int:
     output = sites.done("eu", "subscriptions", "pull", "pay", "--auto-ack", "--project", "paid", "--format", "json")
     return len(json.loads(output))

@@ -16,6 +16,7 @@ from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.identity import format_message_id
 from syncpoint.base.model.names import short_id
 from syncpoint.base.model.spans import OffsetRange
+from syncpoint.base.model.wording import counted
 from syncpoint.front.client.message_path import MARGIN_S, PAGE, Call, record_messages, stored_at
 from syncpoint.programs.disaster.reconciled_topic import HOPS, Amiss, ReconciledTopic, Window
 from syncpoint.programs.federation.flow_plan import Flow
@@ -68,10 +69,12 @@ class ProjectReconciliation:
         """Reconcile every topic. Raises `SyncpointError`."""
         request = pubsub.ListTopicsRequest(project=self._project, page_size=1000)
         names: list[str] = []
+        kept_s: dict[str, int] = {}
         more = True
         while more:
             answer = self._call("Publisher.ListTopics", request)
             names += [one.name for one in answer.topics]
+            kept_s |= {one.name: one.message_retention_duration.seconds for one in answer.topics}
             request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
         options = {
             name: self._call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name)).records_topic
@@ -79,15 +82,17 @@ class ProjectReconciliation:
         }
         for name, target in options.items():
             if target:
-                self._topic(name, target)
+                self._topic(name, target, kept_s[name])
             elif name not in options.values():
                 self.outcome.unknown.append(f"{short_id(name)} has no delivery records.")
         return self.outcome
 
-    def _topic(self, name: str, target: str) -> None:
+    def _topic(self, name: str, target: str, kept_s: int) -> None:
         asked = admin.PeekTopicRequest(topic=target, filter=f"attributes.topic = {json.dumps(name)}", page_size=PAGE)
         asked.start_time.seconds = max(0, self._window.since_us // 1_000_000 - MARGIN_S)
-        machine = ReconciledTopic(self._window, exchanged=self._exchanged)
+        # A minute for what is deleted while this runs.
+        kept_since_us = self._window.until_us - (kept_s - 60) * 1_000_000 if kept_s > 60 else None
+        machine = ReconciledTopic(self._window, exchanged=self._exchanged, kept_since_us=kept_since_us)
         where = pipeline.GetPositionsRequest(topic=name)
         universe = int(self._call("LogReader.GetPositions", where).universe, 16)
         for content in record_messages(self._call, asked, self.outcome.unknown, universe):
@@ -156,9 +161,9 @@ class ProjectReconciliation:
 
 def sentence(project: str, found: ReconciliationOutcome) -> str:
     """All of that in one line."""
-    what = f"{found.messages:,} messages of {found.topics:,} topics"
+    what = f"{counted(found.messages, 'message')} of {counted(found.topics, 'topic')}"
     if found.total:
-        return f"{project}: {found.total:,} messages do not add up, of {what}."
+        return f"{project}: {found.total:,} of {what} amiss."
     if found.unknown:
         return f"{project}: nothing amiss in {what}, but not everything is known."
     return f"{project}: all adds up: {what}."

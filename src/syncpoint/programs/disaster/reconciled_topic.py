@@ -57,10 +57,15 @@ class _Copies:
 
 
 class ReconciledTopic:
-    """Takes records in any order, then judges. `exchanged`: acknowledgements come from other sites, too."""
+    """Takes records in any order, then judges.
 
-    def __init__(self, window: Window, *, exchanged: bool = False) -> None:
-        self._window, self._exchanged = window, exchanged
+    `exchanged`: acknowledgements come from other sites, too. `kept_since_us`: the topic's retention keeps what was
+    published from then on; what was published before goes once it is acknowledged, with its whole source in the end.
+    """
+
+    def __init__(self, window: Window, *, exchanged: bool = False, kept_since_us: int | None = None) -> None:
+        self._window, self._exchanged, self._kept_since_us = window, exchanged, kept_since_us
+        self._kept: dict[int, list[Span]] = defaultdict(list)
         self._stored: dict[int, list[Span]] = defaultdict(list)
         self._published: dict[int, list[Span]] = defaultdict(list)
         self._copies: dict[tuple[str, int, int], _Copies] = defaultdict(_Copies)
@@ -83,6 +88,8 @@ class ReconciledTopic:
                 self._stored[source] += runs
                 if kind == PUBLISHED and self._window.since_us <= record["published"] < self._window.until_us:
                     self._published[source] += runs
+                    if self._kept_since_us is not None and record["published"] >= self._kept_since_us:
+                        self._kept[source] += runs
             elif record.get("subscription"):
                 self._add_copies(record, runs)
 
@@ -122,10 +129,11 @@ class ReconciledTopic:
 
     def _lost(self, log: Mapping[int, Span]) -> Iterator[Amiss]:
         for source, spans in self._published.items():
-            end = log.get(source, (0, 0))[1]
-            for begin, stop in joined(spans):
-                if stop > end:
-                    yield Amiss("lost", source, max(begin, end), stop)
+            stored = [log[source]] if source in log else []
+            beyond = [(stored[0][1], max(end for _, end in spans))] if stored else []
+            missing = [*minus(joined(self._kept[source]), stored), *common(joined(spans), beyond)]
+            for begin, stop in joined(missing):
+                yield Amiss("lost", source, begin, stop)
 
     def _unrecorded(self, log: Mapping[int, Span]) -> Iterator[Amiss]:
         """Between the first that is recorded as published in the window and the last one: nothing may be missing."""

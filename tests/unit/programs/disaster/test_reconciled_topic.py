@@ -21,12 +21,12 @@ def record(kind, runs, at=T0, subscription=S, **more):
     return found
 
 
-def judged(*records, log=(0, 10), ordered=(), exchanged=False, numbers=None):
-    machine = ReconciledTopic(WINDOW, exchanged=exchanged)
+def judged(*records, log=(0, 10), ordered=(), exchanged=False, numbers=None, kept_since_us=None):
+    machine = ReconciledTopic(WINDOW, exchanged=exchanged, kept_since_us=kept_since_us)
     for index, one in enumerate(records):
         number = index + 1 if numbers is None else numbers[index]
         machine.add({"writer": "n/1", "number": number, "lost": 0, "records": [one]})
-    return machine.judge({7: log}, [S], ordered)
+    return machine.judge({} if log is None else {7: log}, [S], ordered)
 
 
 WELL = (
@@ -44,6 +44,15 @@ def test_what_adds_up_has_no_findings() -> None:
 
 def test_a_message_beyond_the_end_of_the_log_is_lost() -> None:
     assert judged(*WELL, log=(0, 8))[0] == [Amiss("lost", 7, 8, 10)]
+
+
+def test_what_no_retention_keeps_may_be_gone_with_its_source_and_what_one_keeps_is_lost() -> None:
+    """A log that ended goes once everything in it is acknowledged."""
+    assert judged(*WELL, log=None) == ([], 0)
+    assert judged(*WELL, log=(4, 10)) == ([], 0)
+    assert judged(*WELL, log=None, kept_since_us=T0)[0] == [Amiss("lost", 7, 0, 10)]
+    assert judged(*WELL, log=(4, 8), kept_since_us=T0)[0] == [Amiss("lost", 7, 0, 4), Amiss("lost", 7, 8, 10)]
+    assert judged(*WELL, log=None, kept_since_us=T0 + 1) == ([], 0), "published before what the retention keeps"
 
 
 def test_what_nobody_recorded_between_others_is_named() -> None:
