@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill upgrade-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill upgrade-drill loss-drill regions-drill screenshots console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ loss-drill: dev ## kill a zone for good, and at twice the load, and hold what ha
 
 regions-drill: dev ## two regions and a branch: deadlines with and without federation under faults and partitions, a hub (needs Java): DRILL="faults --seconds 5,30"
 	@$(BIN)/python -m tests.faults.regions_drill $(DRILL)
+
+screenshots: dev chromium etcd ## take the pictures of docs/console.md again (six minutes): FOLDER=docs/console
+	@$(BIN)/python -m tests.faults.console_pictures $(or $(FOLDER),docs/console)
 
 console-disaster: dev chromium ## kill a zone of a watched cluster under load, and take pictures of the console before, during and after: FOLDER=build/bad-day
 	@$(BIN)/python -m tests.faults.bad_day $(or $(FOLDER),build/bad-day)

@@ -122,11 +122,11 @@ function Log({ search }: { search: AuditSearch }) {
                 </button>
               ),
             },
-            { title: "Principal", cell: (one) => one.who || <span className="muted">{one.broken ? "not readable" : "none"}</span> },
+            { title: "Principal", style: "wrap", cell: (one) => one.who || <span className="muted">{one.broken ? "not readable" : "none"}</span> },
             { title: "Outcome", cell: (one) => one.allowed !== undefined && <Badge tone={one.allowed ? "good" : "bad"}>{one.allowed ? "allowed" : "refused"}</Badge> },
             { title: "Method", cell: (one) => (one.method ?? "").slice((one.method ?? "").lastIndexOf("/") + 1) },
-            { title: "Resource", cell: (one) => one.resource },
-            { title: "Reason", style: "muted", cell: (one) => `${one.why ?? ""}${one.left_out === undefined ? "" : ` ${count(one.left_out)} earlier entries were counted, not logged`}` },
+            { title: "Resource", style: "wrap", cell: (one) => one.resource },
+            { title: "Reason", style: "wrap muted", cell: (one) => `${one.why ?? ""}${one.left_out === undefined ? "" : ` ${count(one.left_out)} earlier entries were counted, not logged`}` },
             ...(processes.length > 1 ? [{ title: "Process", style: "muted", cell: (one: AuditEntry) => one.process }] : []),
           ]}
         />

@@ -10,6 +10,7 @@ import { shell } from "../lib/copies";
 import { count, num, time } from "../lib/format";
 import { CopyAs } from "../ui/CopyAs";
 import { Badge, Card, Confirm, Empty, Field, OnlyInClusters, Page, Problem } from "../ui/parts";
+import { Table } from "../ui/Table";
 
 export function DrainsPage() {
   const { value, error } = useWatch<{ drains?: DrainState[] }>(serves("Admin.ListDrains") ? "drains" : null);
@@ -34,46 +35,37 @@ export function DrainsPage() {
       <Card title="Active drains" flush actions={<CopyAs cli="syncpoint drain" method="Admin.ListDrains" request={{}} />}>
         {error !== null && <Problem error={error} />}
         {value !== null && drains.length === 0 && <Empty>No active drains: every process is in service.</Empty>}
-        {drains.length > 0 && (
-          <div className="scroll" tabIndex={0} role="group" aria-label="Active drains">
-            <table>
-              <thead>
-                <tr>
-                  <th>Target</th>
-                  <th>Since</th>
-                  <th>Processes</th>
-                  <th className="right">Connections left</th>
-                  <th className="right">Chains left</th>
-                  <th>Comment</th>
-                  <th>
-                  <span className="visually-hidden">Actions</span>
-                </th>
-                </tr>
-              </thead>
-              <tbody>
-                {drains.map((one) => (
-                  <tr key={one.target}>
-                    <td>{one.target}</td>
-                    <td>{time(one.createTime)}</td>
-                    <td>{(one.members ?? []).join(", ")}</td>
-                    <td className="right">{count(one.connections)}</td>
-                    <td className="right">{count(one.chains)}</td>
-                    <td>
-                      {num(one.connections) + num(one.chains) === 0 ? <Badge tone="good">empty</Badge> : <Badge tone="warn">moving</Badge>} {one.comment}
-                    </td>
-                    <td className="right">
-                      {rights.has("syncpoint.routing.drain") && (
-                        <button type="button" className="quiet" onClick={() => setEnding(one.target)}>
-                          Undrain
-                        </button>
-                      )}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+        <Table
+          label="Active drains"
+          rows={drains}
+          rowKey={(one) => one.target}
+          columns={[
+            { title: "Target", cell: (one) => one.target },
+            { title: "Since", cell: (one) => time(one.createTime) },
+            { title: "Processes", style: "wrap", cell: (one) => (one.members ?? []).join(", ") },
+            { title: "Connections left", right: true, cell: (one) => count(one.connections) },
+            { title: "Chains left", right: true, cell: (one) => count(one.chains) },
+            {
+              title: "Comment",
+              style: "wrap",
+              cell: (one) => (
+                <>
+                  {num(one.connections) + num(one.chains) === 0 ? <Badge tone="good">empty</Badge> : <Badge tone="warn">moving</Badge>} {one.comment}
+                </>
+              ),
+            },
+            {
+              title: null,
+              right: true,
+              cell: (one) =>
+                rights.has("syncpoint.routing.drain") && (
+                  <button type="button" className="quiet" onClick={() => setEnding(one.target)}>
+                    Undrain
+                  </button>
+                ),
+            },
+          ]}
+        />
       </Card>
       {draining && <Drain members={members} onClose={() => setDraining(false)} />}
       {ending !== null && (

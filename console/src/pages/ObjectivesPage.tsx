@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { Fragment, useState } from "react";
+import { useState } from "react";
 
 import { type Alert, type BurnRule, firingQuery, type HistoryPart, historyQuery, slaQuery, type Sli, type Slo, slisQuery, slosQuery } from "../api/monitor";
 import { compact, count, duration, seconds } from "../lib/format";
@@ -10,6 +10,7 @@ import { BudgetBar, budgetText, budgetTone, measured } from "../ui/Budgets";
 import { CopyAs } from "../ui/CopyAs";
 import { NoMonitor, Runbook } from "../ui/NoMonitor";
 import { Badge, Card, Empty, Loading, Page, Problem } from "../ui/parts";
+import { Table } from "../ui/Table";
 
 const route = getRouteApi("/objectives");
 const HOUR_S = 3600;
@@ -24,6 +25,7 @@ export function ObjectivesPage() {
   const alerts = useQuery(firingQuery).data?.alerts ?? [];
   const rules = slos.data?.burnRules ?? [];
   const found = slos.data?.slos ?? [];
+  const firesOf = (slo: Slo): Alert[] => alerts.filter((one) => one.labels?.["slo"] === slo.name);
   const missed = found.filter((one) => measured(one) && (one.budgetLeft ?? 0) <= 0).length;
   return (
     <Page title="Objectives" of={found.length === 0 ? undefined : missed === 0 ? `${found.length} objectives, all met` : `${missed} of ${found.length} objectives missed`}>
@@ -31,65 +33,41 @@ export function ObjectivesPage() {
       {slos.data === undefined && slos.error === null && <Loading />}
       {found.length > 0 && (
         <Card title="Error budgets" flush note="open an objective to see what consumes its budget" actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlos" request={{}} />}>
-          <div className="scroll" tabIndex={0} role="group" aria-label="Error budgets">
-            <table className="objectives">
-              <thead>
-                <tr>
-                  <th>Objective</th>
-                  <th>Good events</th>
-                  <th>Budget left</th>
-                  {rules.map((rule) => (
-                    <th key={rule.rate} className="right" title={`${rule.severity === "PAGE" ? "Pages" : "Opens a ticket"} at a burn rate of ${rule.rate} in both windows`}>
-                      Burn rate, {duration(rule.longWindow)} / {duration(rule.shortWindow)}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {found.map((slo) => {
-                  const open = slo.name === chosen;
-                  const sli = slis.find((one) => one.name === slo.sli);
-                  const fires = alerts.filter((one) => one.labels?.["slo"] === slo.name);
-                  return (
-                    <Fragment key={slo.name}>
-                      <tr className={open ? "chosen" : ""}>
-                        <td>
-                          <button type="button" className="link" aria-expanded={open} onClick={() => void go({ search: open ? {} : { slo: slo.name }, replace: true })}>
-                            {slo.name}
-                          </button>{" "}
-                          {fires.map((one) => (
-                            <Link key={one.alert} to="/alerts" search={{ alert: one.alert }}>
-                              <Badge tone="bad">firing</Badge>
-                            </Link>
-                          ))}
-                          <div className="muted small">{slo.objective}</div>
-                        </td>
-                        <td>{measured(slo) ? percent(slo.goodRatio ?? 0) : <span className="muted">–</span>}</td>
-                        <td>
-                          <span className={`budget-left ${budgetTone(slo)}`}>
-                            <b>{budgetText(slo)}</b>
-                            <BudgetBar slo={slo} />
-                          </span>
-                        </td>
-                        {rules.map((rule) => (
-                          <td key={rule.rate} className="right">
-                            <Burns slo={slo} rule={rule} />
-                          </td>
-                        ))}
-                      </tr>
-                      {open && (
-                        <tr className="opened">
-                          <td colSpan={3 + rules.length}>
-                            <Opened slo={slo} sli={sli} alerts={fires} />
-                          </td>
-                        </tr>
-                      )}
-                    </Fragment>
-                  );
-                })}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Error budgets"
+            rows={found}
+            rowKey={(slo) => slo.name}
+            below={(slo) => slo.name === chosen && <Opened slo={slo} sli={slis.find((one) => one.name === slo.sli)} alerts={firesOf(slo)} />}
+            columns={[
+              {
+                title: "Objective",
+                cell: (slo) => (
+                  <>
+                    <button type="button" className="link" aria-expanded={slo.name === chosen} onClick={() => void go({ search: slo.name === chosen ? {} : { slo: slo.name }, replace: true })}>
+                      {slo.name}
+                    </button>{" "}
+                    {firesOf(slo).map((one) => (
+                      <Link key={one.alert} to="/alerts" search={{ alert: one.alert }}>
+                        <Badge tone="bad">firing</Badge>
+                      </Link>
+                    ))}
+                    <div className="muted small">{slo.objective}</div>
+                  </>
+                ),
+              },
+              { title: "Good events", cell: (slo) => (measured(slo) ? percent(slo.goodRatio ?? 0) : <span className="muted">–</span>) },
+              {
+                title: "Budget left",
+                cell: (slo) => (
+                  <span className={`budget-left ${budgetTone(slo)}`}>
+                    <b>{budgetText(slo)}</b>
+                    <BudgetBar slo={slo} />
+                  </span>
+                ),
+              },
+              ...rules.map((rule) => ({ title: `Burn ${duration(rule.longWindow)} / ${duration(rule.shortWindow)}`, right: true, cell: (slo: Slo) => <Burns slo={slo} rule={rule} /> })),
+            ]}
+          />
         </Card>
       )}
       {slos.data !== undefined && <Agreement />}
@@ -212,32 +190,25 @@ function Agreement() {
     >
       {found.error !== null && <Problem error={found.error} />}
       {report !== undefined && (
-        <div className="scroll" tabIndex={0} role="group" aria-label="SLA report">
-          <table>
-            <thead>
-              <tr>
-                <th>Objective</th>
-                <th className="right">Promised</th>
-                <th className="right">Measured</th>
-                <th className="right">Events</th>
-                <th className="right">Credit</th>
-              </tr>
-            </thead>
-            <tbody>
-              {(report.lines ?? []).map((line) => (
-                <tr key={line.slo}>
-                  <td>
-                    {line.slo} <span className="muted">{line.objective}</span>
-                  </td>
-                  <td className="right">{percent(line.promised)}</td>
-                  <td className="right">{measured(line) ? percent(line.measured ?? 0) : <span className="muted">no data</span>}</td>
-                  <td className="right">{count(Math.round(line.events ?? 0))}</td>
-                  <td className="right">{(line.creditPercent ?? 0) > 0 ? <Badge tone="bad">{line.creditPercent}%</Badge> : "0%"}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="SLA report"
+          rows={report.lines ?? []}
+          rowKey={(line) => line.slo}
+          columns={[
+            {
+              title: "Objective",
+              cell: (line) => (
+                <>
+                  {line.slo} <span className="muted">{line.objective}</span>
+                </>
+              ),
+            },
+            { title: "Promised", right: true, cell: (line) => percent(line.promised) },
+            { title: "Measured", right: true, cell: (line) => (measured(line) ? percent(line.measured ?? 0) : <span className="muted">no data</span>) },
+            { title: "Events", right: true, cell: (line) => count(Math.round(line.events ?? 0)) },
+            { title: "Credit", right: true, cell: (line) => ((line.creditPercent ?? 0) > 0 ? <Badge tone="bad">{line.creditPercent}%</Badge> : "0%") },
+          ]}
+        />
       )}
     </Card>
   );
@@ -247,28 +218,17 @@ function Indicators({ slis }: { slis: Sli[] }) {
   const value = (one: Sli): string => (!measured(one) ? (one.state === "NOT_APPLICABLE" ? "not applicable" : "no data") : one.unit === "ratio" ? percent(one.value ?? 0) : duration(one.value ?? 0));
   return (
     <Card title="Indicators" note="the measurements that objectives are set on" flush actions={<CopyAs cli="syncpoint slo list" method="Admin.ListSlis" request={{}} />}>
-      <div className="scroll" tabIndex={0} role="group" aria-label="Indicators">
-        <table>
-          <thead>
-            <tr>
-              <th>Indicator</th>
-              <th className="right">Now</th>
-              <th className="right">Events</th>
-              <th className="right">Window</th>
-            </tr>
-          </thead>
-          <tbody>
-            {slis.map((one) => (
-              <tr key={one.name}>
-                <td title={one.definition}>{one.title}</td>
-                <td className={measured(one) ? "right" : "right muted"}>{value(one)}</td>
-                <td className="right">{measured(one) ? count(Math.round(one.events ?? 0)) : ""}</td>
-                <td className="right muted">{duration(one.window)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Indicators"
+        rows={slis}
+        rowKey={(one) => one.name}
+        columns={[
+          { title: "Indicator", cell: (one) => <span title={one.definition}>{one.title}</span> },
+          { title: "Now", right: true, cell: (one) => <span className={measured(one) ? "" : "muted"}>{value(one)}</span> },
+          { title: "Events", right: true, cell: (one) => (measured(one) ? count(Math.round(one.events ?? 0)) : "") },
+          { title: "Window", right: true, style: "muted", cell: (one) => duration(one.window) },
+        ]}
+      />
     </Card>
   );
 }

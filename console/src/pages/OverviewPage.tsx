@@ -56,7 +56,7 @@ export function OverviewPage() {
           </>
         )}
         <Tile label="Topics" value={count(now?.topics)} note={now === null ? "" : plural(num(now.subscriptions), "subscription")} />
-        <Tile label={inCluster === undefined ? "CPU" : "CPU of this process"} value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)}%`} note={`of one core; ${bytes(counters.value?.memory_bytes)} of memory`} />
+        {inCluster === undefined && <Tile label="CPU" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)}%`} note={`memory ${bytes(counters.value?.memory_bytes)}`} />}
       </div>
       <Budgets />
       {inCluster === undefined ? (
@@ -95,7 +95,7 @@ function Health({ server, disks, members, alerts }: { server: Server | null; dis
 /** Of all subscriptions, by the latest look. */
 function Backlog() {
   const found = useQuery({ ...historyQuery({ family: "syncpoint_subscription_backlog_messages" }, LOOKS_S), enabled: serves("Admin.QueryHistory"), retry: false });
-  return <Tile label="Backlog" value={compact(found.data === undefined ? null : (found.data.series[0]?.values.findLast((one) => one !== null) ?? 0))} note="unacknowledged messages" />;
+  return <Tile label="Backlog" value={compact(found.data === undefined ? null : (found.data.series[0]?.values.findLast((one) => one !== null) ?? 0))} note="messages" />;
 }
 
 function BusiestOfCluster() {

@@ -1,7 +1,7 @@
 // Messages of a topic or a subscription, as they are stored: nothing is consumed, leased or counted by looking.
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { Fragment, useContext, useState } from "react";
+import { useContext, useState } from "react";
 
 import { AboutContext, pagesQuery, usePermissions } from "../api/queries";
 import type { PeekedMessage, PeekResponse } from "../api/types";
@@ -11,6 +11,7 @@ import { shell } from "../lib/copies";
 import type { MessageSearch } from "../router";
 import { CopyAs } from "./CopyAs";
 import { MessageView } from "./MessageView";
+import { Table } from "./Table";
 import { Card, Empty, Field, Loading, Problem } from "./parts";
 
 const PAGE = 50;
@@ -109,60 +110,42 @@ function Browser({ kind, name, topic, search, onSearch }: { kind: "topic" | "sub
 }
 
 function MessageTable({ messages, masked, open, onOpen, topic }: { messages: PeekedMessage[]; masked: boolean; open: string | null; onOpen: (id: string | null) => void; topic?: string | undefined }) {
+  const keyOf = (one: PeekedMessage): string => `${one.source ?? ""}/${one.offset ?? "0"}/${one.message.messageId ?? ""}`;
   return (
-    <div className="scroll" tabIndex={0} role="group" aria-label="Messages">
-      <table className="messages">
-        <thead>
-          <tr>
-            <th>Published</th>
-            <th className="right">Offset</th>
-            <th>Key</th>
-            <th>Attributes</th>
-            <th>Data</th>
-            <th className="right">Size</th>
-          </tr>
-        </thead>
-        <tbody>
-          {messages.map((one) => {
-            const key = `${one.source ?? ""}/${one.offset ?? "0"}/${one.message.messageId ?? ""}`;
-            const opened = open === key;
-            return (
-              <Fragment key={key}>
-                <tr className={opened ? "chosen" : ""}>
-                  <td>
-                    <button type="button" className="link" aria-expanded={opened} onClick={() => onOpen(opened ? null : key)}>
-                      {time(one.message.publishTime)}
-                    </button>
-                  </td>
-                  <td className="right">{count(one.offset)}</td>
-                  <td className="cut">{one.message.orderingKey}</td>
-                  <td className="cut muted">{masked ? "" : Object.entries(one.message.attributes ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")}</td>
-                  <td className="cut mono">{masked ? "••••••" : previewOf(one.message.data)}</td>
-                  <td className="right">{bytes(sizeOf(one.message.data))}</td>
-                </tr>
-                {opened && (
-                  <tr className="opened">
-                    <td colSpan={6}>
-                      {masked ? (
-                        <Empty>Payloads are hidden. Choose Show payloads above.</Empty>
-                      ) : (
-                        <MessageView
-                          message={one.message}
-                          topic={topic}
-                          more={[
-                            ["Source", `${one.source ?? "0"}${one.chain === undefined ? "" : `, chain ${one.chain}`}`],
-                            ["Offset", count(one.offset)],
-                          ]}
-                        />
-                      )}
-                    </td>
-                  </tr>
-                )}
-              </Fragment>
-            );
-          })}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      label="Messages"
+      rows={messages}
+      rowKey={keyOf}
+      below={(one) =>
+        open === keyOf(one) &&
+        (masked ? (
+          <Empty>Payloads are hidden. Choose Show payloads above.</Empty>
+        ) : (
+          <MessageView
+            message={one.message}
+            topic={topic}
+            more={[
+              ["Source", `${one.source ?? "0"}${one.chain === undefined ? "" : `, chain ${one.chain}`}`],
+              ["Offset", count(one.offset)],
+            ]}
+          />
+        ))
+      }
+      columns={[
+        {
+          title: "Published",
+          cell: (one) => (
+            <button type="button" className="link" aria-expanded={open === keyOf(one)} onClick={() => onOpen(open === keyOf(one) ? null : keyOf(one))}>
+              {time(one.message.publishTime)}
+            </button>
+          ),
+        },
+        { title: "Offset", right: true, cell: (one) => count(one.offset) },
+        { title: "Key", style: "cut", cell: (one) => one.message.orderingKey },
+        { title: "Attributes", style: "cut muted", cell: (one) => (masked ? "" : Object.entries(one.message.attributes ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")) },
+        { title: "Data", style: "cut mono", cell: (one) => (masked ? "••••••" : previewOf(one.message.data)) },
+        { title: "Size", right: true, cell: (one) => bytes(sizeOf(one.message.data)) },
+      ]}
+    />
   );
 }
