@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import uuid
+from urllib.request import urlopen
 
 import pytest
 
@@ -59,6 +62,17 @@ def test_every_process_shows_its_roles_and_all_together_every_message(cluster):
     assert scraped(cluster.proxies[0], "syncpoint_calls_total")["OK", "clients", "Publisher.Publish"] >= 20
     assert counted("syncpoint_metrics_failures_total") == 0
     api.close()
+
+
+def test_a_proxy_shows_all_processes_and_top_says_that_it_asked_them(cluster):
+    with urlopen(f"http://{cluster.proxies[0]}/metrics/cluster", timeout=20) as answer:
+        text = answer.read().decode()
+    named = re.findall(r'^syncpoint_process_info\{process="([^"]+)"', text, re.MULTILINE)
+    assert set(named) == set(cluster.local.settings().processes)
+    command = [sys.executable, "-m", "syncpoint.programs.cli", "--endpoint", cluster.proxies[0], "top", "--once"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert f"{cluster.proxies[0]}, all processes of its cluster, over" in done.stderr
+    assert all(name in done.stdout for name in named)
 
 
 OF_A_DAY = (
