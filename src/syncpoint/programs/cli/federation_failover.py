@@ -15,7 +15,7 @@ import click
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.federation_file import file_argument, share
+from syncpoint.programs.cli.federation_file import file_argument
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -126,7 +126,7 @@ def failback(settings: Settings, task: str, file: Path, who: str | None, names: 
 def _move(task: str, file: Path, move: FailoverMove, names: tuple[str, ...] = (), *, planned: bool = False) -> None:
     from syncpoint.programs.federation import failover as runbook
     from syncpoint.programs.federation.servers import Servers
-    from syncpoint.programs.federation.shared_run import bring
+    from syncpoint.programs.federation.shared_run import bring, share
 
     federation, found = _read(file, task)
     state = federation.runtime.state

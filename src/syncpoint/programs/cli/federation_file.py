@@ -5,9 +5,8 @@ Place: under those commands. A mistake in the file is reported with its place, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -39,14 +38,6 @@ def load_file(file: Path, *, conditions: bool = False) -> tuple[Federation, list
         return found, links
     except InvalidArgument as error:
         raise Problem(f"{file}: {error.message}", "`syncpoint docs federation` explains every key.") from error
-
-
-def share(federation: Federation, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the state that several programs share, if they do."""
-    from syncpoint.programs.federation.shared_run import SharedFederations
-
-    if federation.runtime.shared:
-        SharedFederations(federation).change(change)
 
 
 def flow_named(servers: Servers, links: list[FederationLink], name: str, file: Path) -> Flow:

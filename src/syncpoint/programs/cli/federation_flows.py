@@ -13,7 +13,7 @@ import click
 
 from syncpoint.base.model.errors import Code
 from syncpoint.programs.cli.errors import Problem
-from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file, share
+from syncpoint.programs.cli.federation_file import file_argument, flow_named, load_file
 from syncpoint.programs.cli.output import inform, print_table
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -40,15 +40,14 @@ def pause(settings: Settings, flow: str, file: Path) -> None:
     Example:
       syncpoint federation pause FLOW federation.yaml
     """
+    from syncpoint.programs.federation import shared_run
     from syncpoint.programs.federation.flow_status import advised
     from syncpoint.programs.federation.servers import Servers
-    from syncpoint.programs.federation.state import StateFolder
 
     whole, links = load_file(file)
     with Servers() as servers:
         flow_named(servers, links, flow, file)
-    share(whole, lambda state: state.update(paused=sorted({*state.get("paused", ()), flow})))
-    StateFolder(whole.runtime.state).pause(flow)
+    shared_run.pause(whole, flow)
     inform(f"{flow} is paused; {advised(f'resume {flow}', file)} resumes it.")
 
 
@@ -63,18 +62,10 @@ def resume(settings: Settings, flow: str, file: Path) -> None:
     Example:
       syncpoint federation resume FLOW federation.yaml
     """
-    from syncpoint.programs.federation.state import StateFolder
+    from syncpoint.programs.federation import shared_run
 
     whole, _ = load_file(file)
-    was_paused = StateFolder(whole.runtime.state).resume(flow)
-
-    def resumed(state: dict[str, Any]) -> None:
-        nonlocal was_paused
-        was_paused = was_paused or flow in state.get("paused", ())
-        state["paused"] = sorted({*state.get("paused", ())} - {flow})
-
-    share(whole, resumed)
-    if not was_paused:
+    if not shared_run.resume(whole, flow):
         raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` lists paused flows.")
     inform(f"{flow} is running again.")
 

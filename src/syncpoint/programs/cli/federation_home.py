@@ -28,7 +28,7 @@ from syncpoint.programs.cli.values import SecondsType
     show_default=True,
     help="Wait at most this long for consumers elsewhere.",
 )
-@click.option("--force", is_flag=True, help="Move it although another site does not answer.")
+@click.option("--force", is_flag=True, help="Move it although another site does not answer or is not copied.")
 @with_settings
 def home(settings: Settings, subscription: str, site: str, file: Path, drain: float, force: bool) -> None:
     """Let SITE deliver a SUBSCRIPTION, and the other sites hold their consumers.

@@ -15,11 +15,11 @@ from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, Sync
 from syncpoint.programs.clusters.local import LocalCluster
 from syncpoint.programs.disaster.drill_journal import DrillJournal, run_again, signal_process, started_at
 from syncpoint.programs.disaster.drill_plan import DrillPlan
+from syncpoint.programs.federation import shared_run
 from syncpoint.programs.federation.acks.home_move import MOVING, HomeMove
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import load
-from syncpoint.programs.federation.state import StateFolder
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
 Call = Callable[[str, Any], Any]
@@ -76,20 +76,20 @@ def make_failure(plan: DrillPlan, journal: DrillJournal) -> None:
             journal.note("continue", pid=pid, started=started)
             signal_process(pid, started, signal.SIGSTOP)
     elif plan.kind == "pause-link":
-        state = StateFolder(load(Path(target["federation"])).runtime.state)
-        if target["flow"] in state.paused():
+        federation = load(Path(target["federation"]))
+        if target["flow"] in shared_run.paused(federation):
             raise FailedPrecondition(f"{target['flow']} is paused already.")
         journal.note("resume link", federation=target["federation"], flow=target["flow"])
-        state.pause(target["flow"])
+        shared_run.pause(federation, target["flow"])
     else:
         journal.note("restore home", target={**target, "site": _home_now(target)})
         _move_home(target)
 
 
-def _move_home(target: Mapping[str, str]) -> None:
+def _move_home(target: Mapping[str, str], *, force: bool = False) -> None:
     with Servers() as servers:
         move = HomeMove(links_of(load(Path(target["federation"]))), servers, target["subscription"], target["site"])
-        move.move(DRAIN_S)
+        move.move(DRAIN_S, force=force)
 
 
 def undo(entry: Mapping[str, Any], call: Call, log: Path) -> None:
@@ -107,9 +107,9 @@ def undo(entry: Mapping[str, Any], call: Call, log: Path) -> None:
         case "continue":
             signal_process(entry["pid"], entry["started"], signal.SIGCONT)
         case "resume link":
-            StateFolder(load(Path(entry["federation"])).runtime.state).resume(entry["flow"])
+            shared_run.resume(load(Path(entry["federation"])), entry["flow"])
         case "restore home":
-            _move_home(entry["target"])
+            _move_home(entry["target"], force=True)
         case "record":
             _end_record(call, entry)
         case "subscription":

@@ -215,6 +215,34 @@ class SharedRun:
             log.info("%s", state)
 
 
+def share(federation: Federation, change: Callable[[State], None]) -> None:
+    """Change the state that several programs share, if they do. Raises `Unavailable`, `Aborted`."""
+    if federation.runtime.shared:
+        SharedFederations(federation).change(change)
+
+
+def pause(federation: Federation, flow: str) -> None:
+    """Let a flow copy nothing until it is resumed, whichever program runs the federation."""
+    share(federation, lambda state: state.update(paused=sorted({*state.get("paused", ()), flow})))
+    StateFolder(federation.runtime.state).pause(flow)
+
+
+def resume(federation: Federation, flow: str) -> bool:
+    """Let a flow go on; whether it was paused."""
+    was_paused = flow in paused(federation)
+    share(federation, lambda state: state.update(paused=sorted({*state.get("paused", ())} - {flow})))
+    StateFolder(federation.runtime.state).resume(flow)
+    return was_paused
+
+
+def paused(federation: Federation) -> frozenset[str]:
+    """The flows that are paused, as this machine and the clusters have it."""
+    found = StateFolder(federation.runtime.state).paused()
+    if federation.runtime.shared:
+        found |= frozenset(read_state(SharedFederations(federation).look().newest[1]).get("paused", ()))
+    return found
+
+
 def bring(federation: Federation) -> None:
     """Make the state folder of this machine say what was decided on any other. Raises `Unavailable`."""
     look = SharedFederations(federation).look()

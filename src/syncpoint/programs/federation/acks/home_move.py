@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_request
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
+from syncpoint.programs.federation.acks.copied_tail import CopiedTail, Heads
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.wire.protobuf.messages import admin, pipeline
 
 LOOK_S = 0.25
+NEARLY = 1000  # messages: copied within a moment
 MOVING = "(moving)"  # the home while nobody delivers; no site can have this name
 
 
@@ -61,8 +63,9 @@ class HomeMove:
             raise NotFound(home, f"No task with `acks: true` has a site {home!r}; there is {known}.")
 
     def move(self, drain_s: float, *, force: bool = False) -> MovedHome:
-        """Move it; waits up to `drain_s` for consumers elsewhere. `force`: also when another site does not answer,
-        which then learns of it when it is back. Raises `SyncpointError`.
+        """Move it; waits up to `drain_s` for consumers elsewhere, and for what the new home lacks (rule 33). `force`:
+        also when it lacks something, and when another site does not answer, which learns of it when it is back. Raises
+        `SyncpointError`.
         """
         known, silent = self._known()
         if self._home in silent:
@@ -73,10 +76,21 @@ class HomeMove:
                 f"{names} does not answer: what it delivers now is unknown. With --force {self._home} delivers all the"
                 f" same, and messages may be delivered twice until {names} is back and knows."
             )
-        epoch = 1 + max((one.home_epoch for one in known.values()), default=0)
+        before = max((one.home_epoch, one.home) for one in known.values())
+        links = [one for one in self._links if one.source.name in known]
+        tail = CopiedTail(self._servers, links, self._ends[self._home])
+        if not force and (lacked := self._nearly_copied(tail, drain_s)) > NEARLY:
+            raise self._lacks(lacked)
+        epoch = 1 + before[0]
         for name in known:
             self._set(name, MOVING, epoch)
-        outstanding = self._drained([name for name in known if name != self._home], drain_s)
+        heads = {} if force else tail.heads()
+        outstanding, lacked = self._drained([name for name in known if name != self._home], tail, heads, drain_s)
+        if lacked and before[1] in known:
+            for name in (before[1], *(one for one in known if one != before[1])):
+                self._set(name, before[1], epoch + 1)
+        if lacked:
+            raise self._lacks(lacked)
         for name in (self._home, *(one for one in known if one != self._home)):
             self._set(name, self._home, epoch + 1)
         return MovedHome(self._home, epoch + 1, outstanding, silent)
@@ -103,16 +117,32 @@ class HomeMove:
         cluster, end = self._ends[name]
         self._servers.call(cluster, "AckExchange.SetHome", home_request(end, home, epoch))
 
-    def _drained(self, names: Sequence[str], drain_s: float) -> int | None:
-        """Exchange until consumers elsewhere have nothing left and nothing is news, or time is up; what they have."""
+    def _nearly_copied(self, tail: CopiedTail, patience_s: float) -> int:
+        """Wait, while all deliver as before, until what the new home lacks is copied soon; what it lacks."""
+        end = self._clock() + patience_s
+        while (lacked := tail.left(tail.heads())) > NEARLY and self._clock() < end:
+            self._sleep(LOOK_S)
+        return lacked
+
+    def _drained(self, names: Sequence[str], tail: CopiedTail, heads: Heads, drain_s: float) -> tuple[int | None, int]:
+        """Exchange until consumers elsewhere have nothing left, all up to `heads` is copied and nothing is news, or
+        time is up; what consumers have, and what is not copied.
+        """
         rounds = AckRounds(self._links, self._servers)
         end = self._clock() + drain_s
         while True:
-            outstanding = self._outstanding(names)
+            outstanding, lacked = self._outstanding(names), tail.left(heads)
             rounds.hurry()
-            if (not rounds.step() and outstanding == 0) or self._clock() >= end:
-                return outstanding
+            if (not rounds.step() and outstanding == 0 and not lacked) or self._clock() >= end:
+                return outstanding, lacked
             self._sleep(LOOK_S)
+
+    def _lacks(self, messages: int) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come behind"
+            " newer ones of their keys. `federation run` copies them (`federation status`); with --force the home moves"
+            " all the same."
+        )
 
     def _outstanding(self, names: Sequence[str]) -> int | None:
         found = 0

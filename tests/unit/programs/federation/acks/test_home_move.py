@@ -15,9 +15,11 @@ from syncpoint.base.model.errors import (
     SyncpointError,
     Unavailable,
 )
+from syncpoint.programs.federation.acks import home_move
 from syncpoint.programs.federation.acks.home_move import MOVING, HomeMove
+from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.spec import FederatedCluster
-from syncpoint.wire.protobuf.messages import admin, pipeline
+from syncpoint.wire.protobuf.messages import admin, pipeline, pubsub
 from tests.unit.programs.federation.acks.test_ack_rounds import ServersInMemory, links
 
 
@@ -30,6 +32,7 @@ class SitesInMemory(ServersInMemory):
         self.homes = {"a": ("a", 4), "b": ("a", 4)}
         self.outstanding: dict[str, list[int]] = {"a": [0], "b": [0]}
         self.away: set[str] = set()
+        self.copied = [100]  # of 100 messages that a site has; one look after the other
         self.steps: list[str] = []
 
     def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
@@ -40,6 +43,8 @@ class SitesInMemory(ServersInMemory):
             left = self.outstanding[name]
             self.steps.append(f"{name} has {left[0]}")
             return admin.SubscriptionState(outstanding_messages=left.pop(0) if len(left) > 1 else left[0])
+        if method == "Subscriber.GetSubscription":
+            return pubsub.Subscription(name=request.subscription, topic="projects/shop/topics/orders")
         if method == "AckExchange.SetHome":
             self.homes[name] = request.home, request.epoch
             self.steps.append(f"{name} knows {request.home} {request.epoch}")
@@ -49,6 +54,19 @@ class SitesInMemory(ServersInMemory):
         if method == "AckExchange.AckChanges":
             answer.home, answer.home_epoch = self.homes[name]
         return answer
+
+    def flows(self, links: list[FederationLink]) -> list[Flow]:
+        return self.reported_flows(links)[0]
+
+    def positions_of(self, flow: Flow) -> Any:
+        return pipeline.Positions(sources=[pipeline.SourcePosition(source=7, end=100)])
+
+    def cursor(self, flow: Flow) -> Any:
+        return pipeline.Cursor(ranges=[pipeline.SourceRange(source=7, begin=min(self.copied[0], 92), end=5000)])
+
+    def link_of(self, flow: Flow) -> Any:
+        done = self.copied.pop(0) if len(self.copied) > 1 else self.copied[0]
+        return pipeline.Link(committed=[pipeline.SourceRange(source=7, end=done)])
 
 
 def move(folder: Path, sites: SitesInMemory, home: str, *, drain_s: float = 5.0, force: bool = False) -> Any:
@@ -88,6 +106,28 @@ def test_a_site_that_is_away_stops_a_move_unless_it_is_forced(tmp_path: Path) ->
     with pytest.raises(SyncpointError) as refused:
         move(tmp_path, sites, "a", force=True)
     assert refused.value.code is Code.UNAVAILABLE
+
+
+def test_what_the_new_home_lacks_is_waited_for(tmp_path: Path) -> None:
+    """Up to where the topic ended when all were held: publishers go on elsewhere."""
+    sites = SitesInMemory()
+    sites.copied = [90, 95, 99, 100]
+    assert move(tmp_path, sites, "b").epoch == 6
+    assert sites.copied == [100]
+
+
+def test_a_home_that_would_lack_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = SitesInMemory()
+    sites.copied = [40]
+    with pytest.raises(FailedPrecondition, match="b lacks 60 messages"):
+        move(tmp_path, sites, "b")
+    assert sites.homes == {"a": ("a", 6), "b": ("a", 6)}, "as it was before"
+    sites.steps.clear()
+    monkeypatch.setattr(home_move, "NEARLY", 10)
+    with pytest.raises(FailedPrecondition, match="b lacks 60 messages"):
+        move(tmp_path, sites, "b")
+    assert sites.steps == [], "nobody was held"
+    assert move(tmp_path, sites, "b", force=True).home == "b"
 
 
 def test_unknown_sites_and_rights_are_named(tmp_path: Path) -> None:
