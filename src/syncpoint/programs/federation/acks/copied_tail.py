@@ -15,7 +15,7 @@ from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.wire.protobuf.messages import pubsub
 
 Heads = Mapping[tuple[str, int], int]
-"""By flow and source of its topic, the offset behind the last message."""
+"""By flow and source of its topic, the offset after the last message."""
 
 
 class CopiedTail:

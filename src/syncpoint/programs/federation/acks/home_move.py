@@ -139,7 +139,7 @@ class HomeMove:
 
     def _lacks(self, messages: int) -> FailedPrecondition:
         return FailedPrecondition(
-            f"{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come behind"
+            f"{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come after"
             " newer ones of their keys. `federation run` copies them (`federation status`); with --force the home moves"
             " all the same."
         )
