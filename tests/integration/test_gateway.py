@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -67,6 +68,12 @@ class GatewayProcess:
     def states(self) -> dict[str, str]:
         """What each site is."""
         return {one["site"]: one["state"] for one in json.loads(self.say("status").stdout)["sites"]}
+
+    def metric(self, name: str) -> float:
+        """A number of its metrics."""
+        with urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
+            lines: list[str] = answer.read().decode().splitlines()
+        return float(next(one for one in lines if one.startswith(f"syncpoint_gateway_{name} ")).split()[-1])
 
     def end(self) -> None:
         """SIGTERM, and wait."""
@@ -147,6 +154,8 @@ def test_acknowledgements_go_to_the_site_that_lent_and_a_masked_site_is_drained(
     done = gateway.say("mask", "eu")
     assert done.returncode == 0, done.stderr
     assert gateway.states() == {"eu": "masked by command", "us": "home"}
+    assert gateway.metric('site_open{site="eu"}') == 0
+    assert gateway.metric('site_home{site="us"}') == gateway.metric('site_changes_total{site="eu"}') == 1
     # New messages go to the other site at once; those lent before are acknowledged where they are.
     published(space, topic, range(10, 20))
     newer = space.pull(subscription, 10)
@@ -232,6 +241,8 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     space.publish(topic, *(b"%d" % n for n in range(20, 40)), key="k")
     eventually(lambda: gateway.say("unmask", "us").returncode == 0, 30)  # once it lacks nothing
     space.publish(topic, *(b"%d" % n for n in range(40, 60)), key="k")
+    assert gateway.metric("dual_published_total") == 3
+    assert gateway.metric("dual_copied_messages_total") >= 20
     one, two = held(servers[0]), held(servers[1])
     assert one == two
     assert [int(data) for _, data in one] == list(range(60))

@@ -54,6 +54,13 @@ def samples_of(status: dict[str, Any]) -> Samples:
         found.put(f"{PREFIX}calls_total", site["calls"], name)
         found.put(f"{PREFIX}calls_failed_total", site["failed"], name)
         found.put(f"{PREFIX}streams", site["streams"], name)
+    dual = status["dual"]
+    for name, lacks in dual["lacks"].items():
+        found.put(f"{PREFIX}lacking_messages", lacks, name)
+    found.put(f"{PREFIX}dual_published_total", dual["published"])
+    found.put(f"{PREFIX}dual_one_site_total", dual["atOneSite"])
+    found.put(f"{PREFIX}dual_copied_messages_total", dual["copied"])
+    found.put(f"{PREFIX}dual_dropped_messages_total", dual["dropped"])
     found.put(f"{PREFIX}streams_moved_total", status["movedStreams"])
     found.put(f"{PREFIX}responses_total", status["responses"])
     found.put(f"{PREFIX}refused_total", status["refused"])

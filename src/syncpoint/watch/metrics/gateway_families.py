@@ -21,6 +21,11 @@ FAMILIES: Final = tuple(
         ("streams", _G, SITE, "Streaming pulls open at the site."),
         ("streams_moved_total", _C, (), "Streaming pulls ended because their site was left."),
         ("responses_total", _C, (), "Responses of streaming pulls passed on."),
+        ("lacking_messages", _G, SITE, "Messages of dual topics that a masked site lacks."),
+        ("dual_published_total", _C, (), "Publishes to dual topics."),
+        ("dual_one_site_total", _C, (), "Publishes to dual topics that one site alone has stored at first."),
+        ("dual_copied_messages_total", _C, (), "Messages of dual topics copied to a site that lacked them."),
+        ("dual_dropped_messages_total", _C, (), "Messages not delivered because they were acknowledged before."),
         ("refused_total", _C, (), "Calls and streams refused because their caller had too much under way."),
     )
 )
