@@ -68,7 +68,8 @@ class TopicAvro:
             if source.read(1):
                 raise ValueError("extra bytes after the value")
             return value
-        (value,) = fastavro.json_reader(io.StringIO(message.data.decode()), written, wanted)
+        line = json.dumps(json.loads(message.data))  # fastavro reads a value from one line, a message may have several
+        (value,) = fastavro.json_reader(io.StringIO(line), written, wanted)
         return value
 
     def _parsed(self, definition: str) -> Any:

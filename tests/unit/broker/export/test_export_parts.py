@@ -84,6 +84,8 @@ def test_avro_by_the_schema_of_the_topic() -> None:
     data, unfit = content_of(config, "s", lent(b'{"n": 7}', b"{}", b"\xff"), topic)
     assert list(fastavro.reader(io.BytesIO(data))) == [{"n": 7}]
     assert unfit == {CopyId(1, 1, 0), CopyId(1, 2, 0)}
+    data, unfit = content_of(config, "s", lent(b'{\n  "n": 7\n}\n'), topic)
+    assert (list(fastavro.reader(io.BytesIO(data))), unfit) == ([{"n": 7}], frozenset()), "over several lines"
     config.avro_config.write_metadata = True
     data, unfit = content_of(config, "s", lent(b"\x0e", b"\x0e\x00"), TopicAvro(json.dumps(RECORD), True, topic.older))
     (found,) = fastavro.reader(io.BytesIO(data))
