@@ -426,7 +426,7 @@ def test_a_circle_of_fans_ends_within_the_copies_of_one_message(space: Space) ->
         whole = backlogs(watched.values()) == [1 + 100, 10] and backlogs(there) == [100] * 10
         return whole and all("MaxForwardCopiesExceeded" in one for one in states)
 
-    eventually(ended)
+    eventually(ended, 90.0)
     assert backlogs(watched.values()) == [1 + 100, 10], "nothing comes of what goes too far"
     assert backlogs(there) == [100] * 10, "what goes too far waits where it is"
 
