@@ -26,11 +26,13 @@ missing](missing.md) has a page of its own, and so have [faults that were tried]
 NAMED = 2
 """How many tests of a feature the page names. All have the mark `@pytest.mark.shows(KEY)`."""
 
+
 def marks(path: Path) -> Iterator[str]:
     """The features that a file of tests shows: arguments of `pytest.mark.shows`."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.shows":
             yield from (ast.literal_eval(argument) for argument in node.args)
+
 
 def shown(tests: Path) -> dict[str, list[str]]:
     """The files that show each feature."""
@@ -40,6 +42,7 @@ def shown(tests: Path) -> dict[str, list[str]]:
             found[feature].append(str(path.relative_to(tests).with_suffix("")))
     return dict(found)
 
+
 def problems(features: dict[str, dict[str, str]], found: dict[str, list[str]]) -> list[str]:
     """Features that no test shows, and marks that name none."""
     known = {key for section in features.values() for key in section}
@@ -47,14 +50,18 @@ def problems(features: dict[str, dict[str, str]], found: dict[str, list[str]]) -
         f"{key}: marked in {', '.join(found[key])}, not in {FEATURES.name}" for key in sorted(found.keys() - known)
     ]
 
+
 def page(features: dict[str, dict[str, str]], found: dict[str, list[str]]) -> str:
     """The whole page."""
     lines = [HEAD]
     for section, rows in features.items():
         lines.append(f"## {section}")
-        lines += [f"- {what} ({', '.join(f'`{one}`' for one in found.get(key, [])[:NAMED])})" for key, what in rows.items()]
+        for key, what in rows.items():
+            named = ", ".join(f"`{one}`" for one in found.get(key, [])[:NAMED])
+            lines.append(f"- {what} ({named})")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
 
 def main(arguments: list[str]) -> int:
     """See the module."""
@@ -67,6 +74,7 @@ def main(arguments: list[str]) -> int:
         return int(not PAGE.exists() or PAGE.read_text() != new)
     PAGE.write_text(new)
     return 0
+
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
