@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.child_processes import Apart
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.export.buckets import place_of
+from syncpoint.broker.pipeline.home import HomeRecords
 from syncpoint.broker.pipeline.mounting import ChainPipelines
 from syncpoint.broker.publish.chain.chain import Chain
 from syncpoint.broker.publish.commit import commit
@@ -174,9 +176,9 @@ class ConsumerRun(SimRun[ConsumingNode]):
         coverage = self.sim.coverage
 
         class WatchedPipelines(ChainPipelines):
-            def __init__(self, chain: Chain, homes: object) -> None:
+            def __init__(self, chain: Chain, homes: HomeRecords, apart: Apart) -> None:
                 FactsWatched(coverage, chain, numbered=False)
-                super().__init__(chain, homes)  # type: ignore[arg-type]
+                super().__init__(chain, homes, apart)
 
         with ExitStack() as stack:
             stack.enter_context(patched(exports, _MAX_DURATION_S=(1, 600)))
