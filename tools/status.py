@@ -19,12 +19,12 @@ PAGE = ROOT / "docs" / "status.md"
 
 HEAD = """# Status
 
-What works, and tests below `tests/` that show it, two of each feature: written by `make status`. [What is
+What works, and tests below `tests/` that show it, one of each feature: written by `make status`. [What is
 missing](missing.md) has a page of its own, and so have [faults that were tried](history/faults.md).
 """
 
-NAMED = 2
-"""How many tests of a feature the page names. All have the mark `@pytest.mark.shows(KEY)`."""
+NAMED = 1
+"""How many files of tests of a feature the page names. All have the mark `@pytest.mark.shows(KEY)`."""
 
 
 def marks(path: Path) -> Iterator[str]:
