@@ -47,11 +47,11 @@ class CallerBounds:
         try:
             yield
         finally:
-            left = self._bytes[who] - size
+            left = self._bytes.get(who, 0) - size
             if left:
                 self._bytes[who] = left
             else:
-                del self._bytes[who]
+                self._bytes.pop(who, None)  # an empty request leaves nothing to count
 
     def open_stream(self, call: CallContext) -> str:
         """Count a stream until `close_stream` of what is returned. Raises `ResourceExhausted`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError
@@ -49,8 +49,10 @@ class DualDelivery:
         self._plain: set[str] = set()
         self.tasks = Tasks()
 
-    async def book_of(self, subscription: str) -> DualBook | None:
-        """The book of a subscription; None: its topic is at one site alone, or it is not known."""
+    async def book_of(self, subscription: str, may: Callable[[], Awaitable[bool]]) -> DualBook | None:
+        """The book of a subscription; None: its topic is at one site alone, or it is not known. `may`: whether the
+        caller may receive from it, asked before copies are held on the caller's behalf.
+        """
         book = self.books.get(subscription)
         if book is not None:
             book.used()
@@ -66,6 +68,8 @@ class DualDelivery:
             if len(self._plain) >= BOOKS_MAX:
                 self._plain.clear()
             self._plain.add(subscription)
+            return None
+        if not await may():
             return None
         book = self.books.get(subscription)
         if book is None:

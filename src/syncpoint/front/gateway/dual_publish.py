@@ -23,7 +23,8 @@ from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.serving import parsed
 
 IDENTITY: Final = "sys.MessageId"
-OWN: Final = "gw-"  # how identities begin that a gateway gave
+OWN: Final = "gw-"  # how identities begin that a gateway gave, and no publisher may
+FILLED: Final = f"{OWN}fill-"  # those of messages that came to a site without a gateway, before the site's name
 DOUBTS_MAX: Final = 10_000
 DOUBT_S: Final = 600.0
 
@@ -128,9 +129,10 @@ def stamped(request: bytes, fresh: Callable[[], str], known: Sequence[str] = ())
     asked = parsed(pubsub.PublishRequest, request)
     given = []
     for number, message in enumerate(asked.messages):
+        theirs = message.attributes.get(IDENTITY, "")
         if not message.data and not message.attributes:
             pass  # with an identity it would be legal: the sites refuse it as it is
-        elif not message.attributes.get(IDENTITY):
+        elif not theirs or theirs.startswith(OWN):  # that of a message which a program passes on is of that one
             message.attributes[IDENTITY] = known[number] if number < len(known) and known[number] else OWN + fresh()
         given.append(message.attributes.get(IDENTITY, ""))
     key = asked.messages[0].ordering_key if asked.messages else ""

@@ -22,6 +22,7 @@ from syncpoint.front.gateway.dual_identities import BOTH_MAX, KnownIdentities
 from syncpoint.front.gateway.dual_publish import OWN, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.unary_calls import UnaryCalls, left_s, passed_on
+from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.front.proxy.retrying import PAUSES_S
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.transport.calls import Call
@@ -139,8 +140,9 @@ class DualPublisher:
                 try:
                     one.confirmed(site, await link.unary(methods.PUBLISHER.Publish, data, metadata, ATTEMPT_S))
                 except SyncpointError as error:
-                    link.failed += 1
-                    self._calls.on_lost(site)
+                    if error.code in MOVABLE:
+                        link.failed += 1
+                        self._calls.on_lost(site)
                     if not self._calls.board.is_open(site) or loop.time() > until:
                         one.leave(site)
                     elif one.failed(site, error):

@@ -19,7 +19,7 @@ from syncpoint.front.api.health import HealthService
 from syncpoint.front.api.reflection import SERVICES, reflection_methods
 from syncpoint.front.gateway.ack_tags import tags_of
 from syncpoint.front.gateway.caller_bounds import CallerBounds
-from syncpoint.front.gateway.dual_delivery import DualDelivery
+from syncpoint.front.gateway.dual_delivery import DualBook, DualDelivery
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import GatewayFile
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
@@ -30,7 +30,7 @@ from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls, named_in
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import health, pubsub
-from syncpoint.wire.transport.calls import Call, Methods, Streaming, Unary
+from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming, Unary
 from syncpoint.wire.transport.client import MetadataItems
 from syncpoint.wire.transport.network import AnyChannel
 from syncpoint.wire.transport.tasks import unary_async
@@ -80,7 +80,7 @@ class Gateway:
         self.fill = SiteFill(file.dual, self.board, own, self.publisher, file.lag)
         self.delivery = DualDelivery(self.board, own, self.publisher)
         if file.dual:
-            self.streams.book_of = self.delivery.book_of
+            self.streams.book_of = self._book_of
             self.calls.on_acknowledged = self._acknowledged
             self.calls.stands_in = self._stands_in
             self.calls.on_change = self._resource_changed
@@ -113,9 +113,12 @@ class Gateway:
         elif book is not None:
             book.acks.forget()
 
+    async def _book_of(self, call: CallContext, subscription: str) -> DualBook | None:
+        return await self.delivery.book_of(subscription, lambda: self.calls.may_consume(call, subscription))
+
     async def _pull(self, call: Call, request: bytes) -> bytes:
         """A pull of a subscription that may be of a dual topic."""
-        book = await self.delivery.book_of(named_in(request))
+        book = await self._book_of(call, named_in(request))
         if book is None:
             return await self.calls.pull(call, request)
         response, link = await self.calls.at_home(call, methods.SUBSCRIBER.Pull, request)

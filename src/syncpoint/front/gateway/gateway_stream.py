@@ -27,7 +27,7 @@ from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.serving import parsed
 from syncpoint.wire.protobuf.status import ack_outcomes
-from syncpoint.wire.transport.calls import Methods, Streaming, StreamingCall
+from syncpoint.wire.transport.calls import CallContext, Methods, Streaming, StreamingCall
 from syncpoint.wire.transport.network import AnyStream
 
 UPWARD_BYTES_MAX: Final = 8 << 20  # requests of one client that wait for its site
@@ -38,7 +38,7 @@ _ACKS, _DEADLINES = 2, 4
 log = logging.getLogger(__name__)
 
 
-async def _no_book(subscription: str) -> DualBook | None:
+async def _no_book(call: CallContext, subscription: str) -> DualBook | None:
     return None
 
 
@@ -50,7 +50,7 @@ class GatewayStreams:
         self.tasks = Tasks()
         self.open: dict[GatewayStream, None] = {}
         self.moved = self.responses = 0
-        self.book_of: Callable[[str], Awaitable[DualBook | None]] = _no_book
+        self.book_of: Callable[[CallContext, str], Awaitable[DualBook | None]] = _no_book
 
     def methods(self) -> Methods:
         """StreamingPull."""
@@ -149,6 +149,7 @@ class GatewayStream:
                     await upstream.end()
         except (SyncpointError, TimeoutError) as error:
             log.debug("a stream that moves is cut off: %s", error)
+        self._send_soon()
         while link is not None and self.subscription in link.outstanding and loop.time() < until and not self._over:
             await asyncio.sleep(LOOK_S)
         self.lost()
@@ -156,20 +157,21 @@ class GatewayStream:
     # -- upwards ------------------------------------------------------------------------------------------------------
 
     def _send_soon(self) -> None:
-        if not self._sending and self._upstream is not None:
+        if not self._sending and (self._upstream is not None or self._moving):
             self._sending = True
-            self.streams.tasks.start(self._send(self._upstream))
+            self.streams.tasks.start(self._send())
 
-    async def _send(self, upstream: AnyStream) -> None:
+    async def _send(self) -> None:
+        """Ack ids go to the sites that lent the messages, also while the stream moves; all else goes up."""
         try:
-            while self._upward and upstream is self._upstream:
+            while self._upward and (self._upstream is not None or self._moving):
                 request = self._upward.popleft()
                 self._upward_bytes -= len(request)
                 rest = await self._without_acks(request)
-                if rest or not request:
-                    await upstream.send(rest)
-            if self._half_closed and upstream is self._upstream:
-                await upstream.end()
+                if self._upstream is not None and (rest or not request):
+                    await self._upstream.send(rest)
+            if self._half_closed and self._upstream is not None:
+                await self._upstream.end()
         except SyncpointError as error:
             log.debug("the stream of %s: %s", self.subscription, error)  # who receives sees it, too
         finally:
@@ -240,7 +242,7 @@ class GatewayStream:
     async def _run(self, first: bytes) -> None:
         board, links = self.streams.calls.board, self.streams.calls.links
         error: SyncpointError = Unavailable(TRY_AGAIN)
-        self._book = await self.streams.book_of(self.subscription)
+        self._book = await self.streams.book_of(self.stream, self.subscription)
         opening = await self._without_acks(first)
         for name in board.open_sites():
             if self._over:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Final
 from urllib.request import urlopen
 
@@ -30,7 +31,7 @@ def lag_of(site: str, metrics: str) -> int | None:
 
 
 def read_metrics(address: str) -> str:
-    """The page of `runtime.metrics`, HOST:PORT. Raises `OSError`."""
+    """The page of `runtime.metrics`, HOST:PORT. Raises `OSError`, `HTTPException`."""
     with urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
         text: bytes = answer.read(16 << 20)
         return text.decode("utf-8", "replace")
@@ -58,7 +59,7 @@ class LinkLag:
         """Hold these sites back, or let them go."""
         try:
             metrics = await asyncio.to_thread(self._read, self._address)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             for site in sites:
                 self.board.hold(site, f"{UNKNOWN}: {self._address} does not answer ({error})", by="links")
             return

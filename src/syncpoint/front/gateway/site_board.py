@@ -182,6 +182,7 @@ class SiteBoard:
 
     def _unmask(self, site: SiteState, now: float) -> None:
         site.masked = ""
+        site.holds.clear()
         self._note(site, now)
 
     def _note(self, site: SiteState, now: float) -> None:

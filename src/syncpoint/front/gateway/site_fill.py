@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
-from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
+from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
@@ -82,7 +83,7 @@ class SiteFill:
     ) -> None:
         self._patterns, self.board, self.own, self.publisher, self._lag = patterns, board, own, publisher, lag
         self._done: dict[str, set[str]] = {name: set() for name in board.sites}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # callers make up names
         self.tasks = Tasks()
         self._copying: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.lacks: dict[str, int] = {}
@@ -151,9 +152,8 @@ class SiteFill:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
 
-    async def _subscriptions(self, site: str, topic: str) -> Any:
-        names = await self.own.call(site, methods.PUBLISHER.ListTopicSubscriptions, topic=topic, page_size=1000)
-        for name in names.subscriptions:
+    async def _subscriptions(self, site: str, topic: str) -> AsyncIterator[Any]:
+        async for name in self._listed(site, methods.PUBLISHER.ListTopicSubscriptions, "subscriptions", topic=topic):
             if f"/subscriptions/{FILL}" not in name:
                 yield await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=name)
 
@@ -161,16 +161,21 @@ class SiteFill:
         """The dual topics that a site has."""
         found, projects = [], {one.topics.partition("/topics/")[0] for one in self._patterns}
         for project in projects:
-            token = ""
-            while True:
-                page = await self.own.call(
-                    site, methods.PUBLISHER.ListTopics, project=project, page_size=1000, page_token=token
-                )
-                found += [one.name for one in page.topics if self.publisher.answer_of(one.name) is not None]
-                token = page.next_page_token
-                if not token:
-                    break
+            async for one in self._listed(site, methods.PUBLISHER.ListTopics, "topics", project=project):
+                if self.publisher.answer_of(one.name) is not None:
+                    found.append(one.name)
         return found
+
+    async def _listed(self, site: str, method: Method, field: str, **fields: Any) -> AsyncIterator[Any]:
+        """Everything that a method lists, page by page: the items of a field of its answers."""
+        token = ""
+        while True:
+            page = await self.own.call(site, method, page_size=1000, page_token=token, **fields)
+            for one in getattr(page, field):
+                yield one
+            token = page.next_page_token
+            if not token:
+                return
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -284,7 +289,7 @@ class FillStream:
     def _take(self, response: bytes) -> None:
         for one in pubsub.StreamingPullResponse.FromString(response).received_messages:
             message = one.message
-            identity = message.attributes.get(IDENTITY) or f"fill.{self.site}.{message.message_id}"
+            identity = message.attributes.get(IDENTITY) or f"{FILLED}{self.site}.{message.message_id}"
             self._waiting.append(Waiting(one.ack_id, identity, message))
 
     async def _compare(self) -> None:
@@ -295,7 +300,7 @@ class FillStream:
             size = 0
             while self._waiting and len(there) < AHEAD and len(lacking) < BATCH and size < BATCH_BYTES:
                 one = self._waiting[0]
-                if one.identity.startswith(f"fill.{self.other}.") or publisher.both.has(one.identity, 0.0):
+                if one.identity.startswith(f"{FILLED}{self.other}.") or publisher.both.has(one.identity, 0.0):
                     there.append(one.ack_id)
                 elif one.identity in publisher.flying or (
                     lacking and lacking[0].message.ordering_key != one.message.ordering_key

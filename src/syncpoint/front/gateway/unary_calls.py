@@ -48,6 +48,11 @@ def passed_on(call: CallContext) -> MetadataItems:
     return tuple(item for item in call.metadata.items() if item[0] not in _NOT_OURS)
 
 
+def done_before(path: str) -> Code | None:
+    """What a site answers where a change was made there before; None: nothing special."""
+    return next((code for head, code in _DONE.items() if path.rpartition("/")[2].startswith(head)), None)
+
+
 def named_in(request: bytes) -> str:
     """The resource that a request names in its first field; "" where it names none."""
     try:
@@ -131,20 +136,31 @@ class UnaryCalls:
     async def _change(self, call: Call, request: bytes) -> bytes:
         path = call.path.decode()
         with self.bounds.sending(call, len(request)):
-            response, home = await self.at_home(call, path, request)
+            try:
+                response, home = await self.at_home(call, path, request)
+            except SyncpointError as error:
+                if error.code is not done_before(path):
+                    raise
+                repeated = await self.change_elsewhere(call, path, request, [self.board.home])
+                if repeated is None:  # no other site lacked it, either
+                    raise
+                self.on_change(path, request)
+                return repeated
             self.on_change(path, request)
             await self.change_elsewhere(call, path, request, [home.name])
             return response
 
-    async def change_elsewhere(self, call: CallContext, path: str, request: bytes, done: list[str]) -> None:
-        """Make a change at all sites that take calls but those of `done`."""
-        known = next((code for head, code in _DONE.items() if path.rpartition("/")[2].startswith(head)), None)
-        metadata = passed_on(call)
+    async def change_elsewhere(self, call: CallContext, path: str, request: bytes, done: list[str]) -> bytes | None:
+        """Make a change at all sites that take calls but those of `done`; an answer of one where it was not made
+        before.
+        """
+        known, metadata = done_before(path), passed_on(call)
+        answer: bytes | None = None
         for name in self.board.open_sites():
             if name in done:
                 continue
             try:
-                await self.links[name].unary(path, request, metadata, left_s(call))
+                answer = await self.links[name].unary(path, request, metadata, left_s(call))
             except SyncpointError as error:
                 if error.code is not known:
                     raise SyncpointError(
@@ -153,6 +169,7 @@ class UnaryCalls:
                         f" `syncpoint gateway mask {name}`.",
                     ) from error
             done.append(name)
+        return answer
 
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
@@ -231,19 +248,19 @@ class UnaryCalls:
         client goes on with others.
         """
         subscription = named_in(others)
-        may = field == 2 and await self._may_consume(call, subscription)
+        may = field == 2 and await self.may_consume(call, subscription)
         if may and self.stands_in(subscription, self._as_lent(link, ids, field)):
             return b""
         raise ack_failure([], unknown=split_ids(ids, field))
 
-    async def _may_consume(self, call: CallContext, subscription: str) -> bool:
-        """What the site that is gone would have asked, asked of the home: it knows who may do what."""
+    async def may_consume(self, call: CallContext, subscription: str) -> bool:
+        """Whether a caller may receive from a subscription: the home is asked, which knows who may do what."""
         method = methods.IAM.TestIamPermissions
         request = method.request(resource=subscription, permissions=["pubsub.subscriptions.consume"])
         try:
             answer, _ = await self.at_home(call, method, request.SerializeToString())
         except SyncpointError as error:
-            log.info("acknowledgements of %s stay unknown: %s", subscription, error)
+            log.info("who may consume %s is not known: %s", subscription, error)
             return False
         return bool(method.response.FromString(answer).permissions)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import click
@@ -131,7 +132,7 @@ def mask(settings: Settings, site: str, force: bool, admin: str, token_file: Pat
     Example:
       syncpoint gateway mask eu
     """
-    _show(settings, _asked(admin, token_file, f"/sites/{site}/mask", change=True, force=force))
+    _show(settings, _asked(admin, token_file, f"/sites/{quote(site, safe='')}/mask", change=True, force=force))
     inform(f"[{site}] is masked; `syncpoint gateway unmask {site}` takes it back.")
 
 
@@ -147,7 +148,7 @@ def unmask(settings: Settings, site: str, force: bool, admin: str, token_file: P
     Example:
       syncpoint gateway unmask eu
     """
-    _show(settings, _asked(admin, token_file, f"/sites/{site}/unmask", change=True, force=force))
+    _show(settings, _asked(admin, token_file, f"/sites/{quote(site, safe='')}/unmask", change=True, force=force))
     inform(f"[{site}] takes calls.")
 
 

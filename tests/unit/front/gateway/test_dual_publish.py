@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.front.gateway import dual_publish
-from syncpoint.front.gateway.dual_publish import IDENTITY, AnswerWhen, Doubts, DualPublish, stamped
+from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.wire.protobuf.messages import pubsub
 
 UNKNOWN = Unavailable("the connection was lost")
@@ -86,6 +86,14 @@ def test_identities_are_given_once_and_kept_over_a_publishers_retry() -> None:
     doubts.note(name, given, 1.0)
     doubts.note(b"newer", given, 1.0 + dual_publish.DOUBT_S + 1)
     assert doubts.take(name) == []
+
+
+@pytest.mark.parametrize("passed_on", ["gw-other", f"{FILLED}us.1", ""])
+def test_an_identity_of_a_gateway_is_not_taken_over_from_a_publisher(passed_on: str) -> None:
+    """It came with a message that a program passes on, and names that one."""
+    messages = [{"data": b"a", "attributes": {IDENTITY: passed_on}}]
+    request = pubsub.PublishRequest(topic="t", messages=messages).SerializeToString()
+    assert stamped(request, lambda: "1")[1] == ["gw-1"]
 
 
 def test_a_message_without_anything_stays_illegal() -> None:

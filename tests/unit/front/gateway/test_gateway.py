@@ -18,7 +18,7 @@ from syncpoint.front.gateway.gateway_file import CallerLimits, DualTopics, Gatew
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import ack_outcomes
-from syncpoint.wire.transport.calls import Call, Methods, Unary
+from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.memory import Faults, MemoryChannel
 
 PUBLISH, PULL = methods.PUBLISHER.Publish, methods.SUBSCRIBER.Pull
@@ -37,6 +37,7 @@ class FakeSite:
         self.stored: list[tuple[str, bytes]] = []  # identity and data, in the order of storing
         self.answers_lost = 0
         self.allows = True
+        self.refuses: Code | None = None  # what is created, and published
 
     def methods(self) -> Methods:
         ours = (*methods.PUBLISHER, *methods.SUBSCRIBER, *methods.IAM)
@@ -49,7 +50,18 @@ class FakeSite:
             if not self.hangs:
                 healthy.handler(call, request)
 
-        return {**table, check: Unary(alive)}
+        pull = Streaming(self._lend, PUBLISH.encode())
+        return {**table, check: Unary(alive), methods.SUBSCRIBER.StreamingPull.encode(): pull}
+
+    def _lend(self, stream: StreamingCall) -> None:
+        """Lend one message on each stream; end when the caller does."""
+
+        def asked(request: bytes) -> None:
+            if pubsub.StreamingPullRequest.FromString(request).subscription:
+                lent = [pubsub.ReceivedMessage(ack_id=f"of-{self.name}".ljust(48, "-"))]  # as long as of a server
+                stream.send(pubsub.StreamingPullResponse(received_messages=lent).SerializeToString())
+
+        stream.on_message, stream.on_end = asked, stream.finish
 
     def _serve(self, call: Call, request: bytes) -> None:
         path = call.path.decode()
@@ -57,7 +69,9 @@ class FakeSite:
         self.shown.append(call.metadata)
         if self.hangs:
             return
-        if path == PUBLISH:
+        if self.refuses is not None and path in (PUBLISH, methods.PUBLISHER.CreateTopic):
+            call.fail(SyncpointError(self.refuses, f"Refused by {self.name}."))
+        elif path == PUBLISH:
             for one in pubsub.PublishRequest.FromString(request).messages:
                 identity = one.attributes[IDENTITY]
                 if identity not in [known for known, _ in self.stored] or not identity:
@@ -73,6 +87,8 @@ class FakeSite:
         elif path == PULL:
             lent = [pubsub.ReceivedMessage(ack_id=f"of-{self.name}")]
             call.reply(pubsub.PullResponse(received_messages=lent).SerializeToString())
+        elif path == methods.SUBSCRIBER.GetSubscription:
+            call.reply(pubsub.Subscription(name="s", topic="t").SerializeToString())
         else:
             call.reply(b"")
 
@@ -209,6 +225,65 @@ def test_changes_are_made_everywhere_and_say_where_they_are_not() -> None:
     in_harness(work)
 
 
+def test_a_change_that_is_repeated_is_made_where_it_was_not() -> None:
+    async def work(harness: Harness) -> None:
+        topic = pubsub.Topic(name="projects/p/topics/t").SerializeToString()
+        harness.eu.refuses = Code.ALREADY_EXISTS
+        await harness.client.unary(methods.PUBLISHER.CreateTopic, topic)
+        assert [path for path, _ in harness.us.asked] == [methods.PUBLISHER.CreateTopic]
+        harness.us.refuses = Code.ALREADY_EXISTS
+        with pytest.raises(SyncpointError, match="Refused by eu") as caught:
+            await harness.client.unary(methods.PUBLISHER.CreateTopic, topic)
+        assert caught.value.code is Code.ALREADY_EXISTS
+        harness.us.asked.clear()
+        harness.eu.refuses = Code.PERMISSION_DENIED
+        with pytest.raises(SyncpointError, match="Refused by eu"):
+            await harness.client.unary(methods.PUBLISHER.CreateTopic, topic)
+        assert harness.us.asked == []
+
+    in_harness(work)
+
+
+def test_a_stream_that_moves_still_brings_ack_ids_back() -> None:
+    async def work(harness: Harness) -> None:
+        harness.gateway.streams.drain_s = 5.0
+        stream = harness.client.stream(methods.SUBSCRIBER.StreamingPull)
+        opening = pubsub.StreamingPullRequest(subscription="s", stream_ack_deadline_seconds=10)
+        await stream.send(opening.SerializeToString())
+        lent = pubsub.StreamingPullResponse.FromString(await stream.receive() or b"").received_messages
+        harness.gateway.mask("eu")
+        await asyncio.sleep(0.05)
+        ack = pubsub.StreamingPullRequest(ack_ids=[one.ack_id for one in lent])
+        await stream.send(ack.SerializeToString())
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(stream.receive(), 2)
+        acked = [pubsub.AcknowledgeRequest.FromString(one) for path, one in harness.eu.asked if path == ACK]
+        assert [list(one.ack_ids) for one in acked] == [["of-eu".ljust(48, "-")]]
+
+    in_harness(work)
+
+
+def test_nobody_has_copies_held_who_may_not_consume() -> None:
+    async def work(harness: Harness) -> None:
+        request = pubsub.PullRequest(subscription="s", max_messages=1).SerializeToString()
+        harness.eu.allows = False
+        await harness.client.unary(PULL, request)
+        assert harness.gateway.delivery.books == {}
+        harness.eu.allows = True
+        await harness.client.unary(PULL, request)
+        assert list(harness.gateway.delivery.books) == ["s"]
+
+    in_harness(work, "degrade")
+
+
+def test_empty_requests_of_one_caller_do_not_disturb_each_other() -> None:
+    async def work(harness: Harness) -> None:
+        empty = (harness.client.unary(PUBLISH, b"") for _ in range(3))
+        assert len(await asyncio.gather(*empty)) == 3
+
+    in_harness(work)
+
+
 def test_a_caller_has_its_share_and_no_more() -> None:
     async def work(harness: Harness) -> None:
         harness.eu.hangs = True
@@ -235,6 +310,16 @@ def test_a_dual_publish_is_at_both_sites_once_whatever_answers_are_lost() -> Non
         assert harness.gateway.status()["dual"]["atOneSite"] == 0
 
     in_harness(work, "strict")
+
+
+def test_a_message_that_is_refused_is_no_failure_of_its_site() -> None:
+    async def work(harness: Harness) -> None:
+        harness.eu.refuses = harness.us.refuses = Code.INVALID_ARGUMENT
+        with pytest.raises(SyncpointError, match="Refused by eu"):
+            await harness.send(b"a")
+        assert [link.failed for link in harness.gateway.links.values()] == [0, 0]
+
+    in_harness(work, "degrade")
 
 
 def test_messages_of_a_key_keep_their_order_at_both_sites() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http.client import BadStatusLine
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -63,5 +64,11 @@ def test_what_is_not_known_holds_a_site_back() -> None:
     found.hold("us", "5 messages are not copied yet")
     asyncio.run(LinkLag(found, "localhost:1", 1_000, silent).look(["us"]))
     assert "5 messages are not copied yet; the lag of its links is not known" in found.sites["us"].held
+
+    def garbled(address: str) -> str:
+        raise BadStatusLine("no HTTP")
+
+    asyncio.run(LinkLag(found, "localhost:1", 1_000, garbled).look(["us"]))
+    assert "does not answer (no HTTP)" in found.sites["us"].held
     asyncio.run(LinkLag(found, "localhost:1", 1_000, lambda address: "").look(["us"]))
     assert "has no flow of a cluster 'us'" in found.sites["us"].held

@@ -83,7 +83,7 @@ def test_unmask_refuses_what_does_not_answer_or_lacks_something() -> None:
     with pytest.raises(FailedPrecondition, match="lacks 5 messages"):
         found.unmask("s0", 5.0)
     found.unmask("s0", 6.0, force=True)
-    assert found.home == "s0"
+    assert (found.home, found.sites["s0"].held) == ("s0", "")
 
 
 def test_what_is_held_does_not_come_back_by_itself() -> None:
