@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
@@ -138,7 +139,8 @@ class SharedRun:
     def __init__(self, records: SharedFederations, state: StateFolder, file: Path, stopping: threading.Event) -> None:
         self._records, self._state, self._stopping = records, state, stopping
         self._standby = SupervisorState(os.getpid(), str(file), time.time(), standby=True)
-        self.term = FederationTerm(f"{socket.gethostname()}-{os.getpid()}")
+        # Containers at two sites may have one host name, and are process 1 of it.
+        self.term = FederationTerm(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._logged = ""
 
     def run(self, work: Callable[[threading.Event], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,19 @@ import pytest
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.programs.federation import failover
 from syncpoint.programs.federation.failover import FailoverPlaces
-from syncpoint.programs.federation.shared_run import read_state, state_of, take
+from syncpoint.programs.federation.shared_run import SharedFederations, SharedRun, read_state, state_of, take
 from syncpoint.programs.federation.spec import parse
 from syncpoint.programs.federation.state import StateFolder
 
 pytestmark = pytest.mark.shows("federation")
 
 PLACES = {"task": "orders", "stage": "secondary", "publishers": "us", "consumers": "us", "changed_at": 1.5}
+SHARED: dict[str, Any] = {
+    "version": 1,
+    "clusters": {"a": {"endpoint": "a:1"}},
+    "tasks": {},
+    "runtime": {"shared": "projects/shop/federations/main"},
+}
 
 
 def test_a_folder_says_what_was_decided_elsewhere(tmp_path: Path) -> None:
@@ -54,14 +61,22 @@ def test_a_state_that_names_no_flow_is_refused(state: Any) -> None:
 
 
 def test_files_are_not_shared(tmp_path: Path) -> None:
-    content: dict[str, Any] = {
-        "version": 1,
-        "clusters": {"a": {"endpoint": "a:1"}},
-        "tasks": {},
-        "runtime": {"shared": "projects/shop/federations/main"},
-    }
-    assert parse(content, tmp_path).runtime.shared == "projects/shop/federations/main"
+    assert parse(SHARED, tmp_path).runtime.shared == "projects/shop/federations/main"
     with pytest.raises(InvalidArgument, match="only the state folder has how far"):
-        parse({**content, "streams": {"inbox": {"files": {"path": "in", "format": "text"}}}}, tmp_path)
+        parse({**SHARED, "streams": {"inbox": {"files": {"path": "in", "format": "text"}}}}, tmp_path)
     with pytest.raises(InvalidArgument, match="projects/PROJECT/federations/NAME"):
-        parse({**content, "runtime": {"shared": "main"}}, tmp_path)
+        parse({**SHARED, "runtime": {"shared": "main"}}, tmp_path)
+
+
+def test_two_programs_of_one_host_name_and_process_number_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As containers at two sites: one that took the other for itself would take its term away."""
+    monkeypatch.setattr("socket.gethostname", lambda: "federation-0")
+    federation = parse(SHARED, tmp_path)
+    runs = [
+        SharedRun(SharedFederations(federation), StateFolder(tmp_path), tmp_path / "f.yaml", threading.Event())
+        for _ in range(2)
+    ]
+    assert len({one.term.name for one in runs}) == 2
+    assert all(one.term.name.startswith("federation-0-") for one in runs)
