@@ -72,6 +72,11 @@ class DrillRun:
     def run(self) -> admin.Drill:
         """Do all of it; the record with the certificate. Raises `FailedPrecondition` where the guards refuse."""
         journal = DrillJournal(self.folder / f"{self.drill}.journal")
+        if journal.left():
+            raise FailedPrecondition(
+                f"{journal.path} has what is not rolled back: the drill {self.drill} runs, or could not be undone. Give"
+                " this one another id."
+            )
         end_watcher = watch(journal, self.plan.limit_s, self._undo)
         try:
             return self._guarded(journal)
@@ -174,14 +179,23 @@ class DrillRun:
         topic = self.plan.topic or f"{self.project}/topics/{self._name}"
         subscription = f"{self.project}/subscriptions/{self._name}"
         if not self.plan.topic:
-            journal.note("topic", name=topic)
-            client.call("Publisher.CreateTopic", pubsub.Topic(name=topic))
-        journal.note("subscription", name=subscription)
+            self._create(client, journal, "topic", "Publisher.CreateTopic", pubsub.Topic(name=topic))
         made = pubsub.Subscription(
             name=subscription, topic=topic, ack_deadline_seconds=60, filter=f'attributes.{MARK} = "{self.drill}"'
         )
-        client.call("Subscriber.CreateSubscription", made)
+        self._create(client, journal, "subscription", "Subscriber.CreateSubscription", made)
         return topic, subscription
+
+    @staticmethod
+    def _create(client: Client, journal: DrillJournal, what: str, method: str, made: Any) -> None:
+        """Create what is deleted in the end, unless it was there before."""
+        journal.note(what, name=made.name)
+        try:
+            client.call(method, made)
+        except SyncpointError as error:
+            if error.code is Code.ALREADY_EXISTS:
+                journal.note("undone", number=journal.left()[0]["number"])
+            raise
 
     def _undo(self, entry: Mapping[str, Any]) -> None:
         with self.connect() as client:

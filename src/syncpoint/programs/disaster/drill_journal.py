@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +94,10 @@ def watch(journal: DrillJournal, limit_s: float, undo: Undo) -> Callable[[], Non
         select.select([read], [], [], limit_s)
         for line in journal.roll_back(undo):
             sys.stderr.write(f"The drill is not rolled back: {line}\n")
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stderr.flush()
         os._exit(0)
 
 

@@ -6,6 +6,7 @@ Promise: a plan that cannot be undone by itself is refused before anything is do
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,17 @@ def parse_plan(given: Mapping[str, Any]) -> DrillPlan:
         raise InvalidArgument("limit", f"must be longer than `for` ({lasts_s:g} s), and at most {LIMIT_S:g} s")
     if "pid" in target and not target["pid"].isdigit():
         raise InvalidArgument("pid", "must be the id of a process")
+    if not _words(target.get("restart", "x")):
+        raise InvalidArgument("restart", f"must be a command, with quotes that end, not {target['restart']!r}")
     for key in ("cluster", "federation"):
         if key in target and not Path(target[key]).exists():
             raise InvalidArgument(key, f"{target[key]} does not exist")
     return DrillPlan(kind, target, lasts_s, limit_s, str(given.get("topic", "")))
+
+
+def _words(command: str) -> list[str]:
+    """A command as it is run; empty for one that cannot be."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []

@@ -34,9 +34,13 @@ class Stopwatch:
         self.longest = max(self.longest, now - self._last)
         self._last = now
 
-    def since(self, now: float) -> float:
-        """How long nothing has."""
-        return now - self._last
+    def went_on_after(self, then: float) -> bool:
+        """Whether something has gone on since that time."""
+        return self._last > then
+
+    def end(self, now: float) -> None:
+        """Count the gap that has not ended yet; nothing more is expected."""
+        self.longest = max(self.longest, now - self._last)
 
     def restart(self, now: float) -> None:
         """Measure from here on."""
@@ -68,11 +72,12 @@ class OutsideProber:
 
     def well(self, since: float) -> bool:
         """Whether both went on since that time."""
-        now = time.monotonic()
-        return all(now - one.since(now) > since for one in (self.published, self.arrived))
+        return self.published.went_on_after(since) and self.arrived.went_on_after(since)
 
     def finish(self, patience_s: float) -> None:
         """Publish no more, and wait for what was confirmed."""
+        for one in (self.published, self.arrived):
+            one.end(time.monotonic())
         self._publishing.set()
         self._threads[0].join(CALL_S * 4)
         end = time.monotonic() + patience_s

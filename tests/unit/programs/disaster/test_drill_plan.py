@@ -26,6 +26,8 @@ def test_a_plan_has_what_fails_for_how_long_and_its_bounds(tmp_path) -> None:
         ({"kind": "kill", "pid": "7"}, "kill", "needs cluster and process or pid and restart"),
         ({"kind": "hang", "pid": "7", "restart": "x"}, "hang", "nothing else"),
         ({"kind": "hang", "pid": "x"}, "pid", "id of a process"),
+        ({"kind": "kill", "pid": "7", "restart": "serve 'x"}, "restart", "quotes that end"),
+        ({"kind": "kill", "pid": "7", "restart": ""}, "restart", "must be a command"),
         ({"kind": "hang", "pid": "7", "for": "2m"}, "limit", "longer than"),
         ({"kind": "hang", "pid": "7", "limit": "2h"}, "limit", "at most 3600 s"),
         ({"kind": "hang", "pid": "7", "color": "red"}, "color", "unknown key"),
