@@ -8,10 +8,11 @@ the reason. What the receipt is about is what the caller has just published, so 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from syncpoint.base.model.errors import ResourceExhausted, SyncpointError
+from syncpoint.base.model.errors import Code, ResourceExhausted, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.api.receipt_admin import ReceiptAdmin
 from syncpoint.wire.protobuf.messages import admin, pubsub
@@ -23,6 +24,8 @@ HEADER: Final = b"x-syncpoint-receipt"
 RECEIPT_MAX: Final = 6_000
 """Bytes; clients take 8 KiB of headers by default."""
 PROBLEM: Final = b"x-syncpoint-receipt-problem"
+
+log = logging.getLogger(__name__)
 
 
 class TrailingCall(Call, Protocol):
@@ -57,6 +60,9 @@ class ReceiptedPublish:
             call.trail(HEADER, receipt)
         except SyncpointError as error:
             call.trail(PROBLEM, error.code.name.encode())
+        except Exception:  # the messages are stored, and their publisher waits
+            log.exception("a publish is answered without its receipt")
+            call.trail(PROBLEM, Code.INTERNAL.name.encode())
         call.reply(message)
 
     async def _receipt(self, request: bytes, message: bytes) -> str:
