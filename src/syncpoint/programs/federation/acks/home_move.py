@@ -90,7 +90,7 @@ class HomeMove:
             for name in (before[1], *(one for one in known if one != before[1])):
                 self._set(name, before[1], epoch + 1)
         if lacked:
-            raise self._lacks(lacked)
+            raise self._lacks(lacked, held=before[1] not in known)
         for name in (self._home, *(one for one in known if one != self._home)):
             self._set(name, self._home, epoch + 1)
         return MovedHome(self._home, epoch + 1, outstanding, silent)
@@ -137,11 +137,13 @@ class HomeMove:
                 return outstanding, lacked
             self._sleep(LOOK_S)
 
-    def _lacks(self, messages: int) -> FailedPrecondition:
+    def _lacks(self, messages: int, *, held: bool = False) -> FailedPrecondition:
+        """`held`: there was no home to go back to."""
+        nobody = "No site delivers the subscription until this is repeated: " if held else ""
         return FailedPrecondition(
-            f"{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come after"
-            " newer ones of their keys. `federation run` copies them (`federation status`); with --force the home moves"
-            " all the same."
+            f"{nobody}{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come"
+            " after newer ones of their keys. `federation run` copies them (`federation status`); with --force the home"
+            " moves all the same."
         )
 
     def _outstanding(self, names: Sequence[str]) -> int | None:
