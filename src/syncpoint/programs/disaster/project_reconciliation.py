@@ -8,7 +8,7 @@ never passes for well. Nothing is consumed or changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -68,24 +68,29 @@ class ProjectReconciliation:
     def run(self) -> ReconciliationOutcome:
         """Reconcile every topic. Raises `SyncpointError`."""
         request = pubsub.ListTopicsRequest(project=self._project, page_size=1000)
-        names: list[str] = []
-        kept_s: dict[str, int] = {}
-        more = True
-        while more:
-            answer = self._call("Publisher.ListTopics", request)
-            names += [one.name for one in answer.topics]
-            kept_s |= {one.name: one.message_retention_duration.seconds for one in answer.topics}
-            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+        kept_s = {
+            one.name: one.message_retention_duration.seconds
+            for one in self._listed("Publisher.ListTopics", request, "topics")
+        }
         options = {
             name: self._call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name)).records_topic
-            for name in names
+            for name in kept_s
         }
+        targets = set(options.values())
         for name, target in options.items():
             if target:
                 self._topic(name, target, kept_s[name])
-            elif name not in options.values():
+            elif name not in targets:
                 self.outcome.unknown.append(f"{short_id(name)} has no delivery records.")
         return self.outcome
+
+    def _listed(self, method: str, request: Any, field: str) -> Iterator[Any]:
+        """Everything that a method lists, page by page."""
+        more = True
+        while more:
+            answer = self._call(method, request)
+            yield from getattr(answer, field)
+            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
 
     def _topic(self, name: str, target: str, kept_s: int) -> None:
         asked = admin.PeekTopicRequest(topic=target, filter=f"attributes.topic = {json.dumps(name)}", page_size=PAGE)
@@ -100,9 +105,8 @@ class ProjectReconciliation:
         # Positions after the records: a message that was recorded is stored by then.
         positions = self._call("LogReader.GetPositions", where)
         log = {one.source: (one.begin, one.end) for one in positions.sources}
-        subscriptions = self._call(
-            "Publisher.ListTopicSubscriptions", pubsub.ListTopicSubscriptionsRequest(topic=name, page_size=10_000)
-        ).subscriptions
+        listed = pubsub.ListTopicSubscriptionsRequest(topic=name, page_size=1000)
+        subscriptions = list(self._listed("Publisher.ListTopicSubscriptions", listed, "subscriptions"))
         ordered = [one for one in subscriptions if self._ordered(one)]
         found, unknown = machine.judge(log, subscriptions, ordered)
         if unknown:

@@ -192,7 +192,8 @@ def minus(spans: Iterable[Span], without: list[Span]) -> list[Span]:
     found, ends = [], [end for _, end in without]
     for begin, end in spans:
         at = begin
-        for gap_begin, gap_end in without[bisect_right(ends, begin) :]:
+        for place in range(bisect_right(ends, begin), len(without)):
+            gap_begin, gap_end = without[place]
             if gap_begin >= end:
                 break
             if gap_begin > at:

@@ -133,7 +133,7 @@ def test_a_home_that_would_lack_messages_is_refused(tmp_path: Path, monkeypatch:
 def test_a_first_move_that_is_refused_says_that_nobody_delivers(tmp_path: Path) -> None:
     sites = SitesInMemory()
     sites.homes, sites.copied = {"a": ("", 0), "b": ("", 0)}, [40]
-    with pytest.raises(FailedPrecondition, match="No site delivers .* until this is repeated: b lacks 60"):
+    with pytest.raises(FailedPrecondition, match=r"No site delivers .* until this is repeated: b lacks 60"):
         move(tmp_path, sites, "b")
     assert sites.homes == {"a": (MOVING, 1), "b": (MOVING, 1)}
     sites.copied = [100]
