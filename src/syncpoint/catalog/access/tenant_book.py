@@ -168,9 +168,9 @@ class TenantBook:
             found.update(() if tenant is None else tenant.projects)
         return found
 
-    def recorded_to(self, name: str) -> Topic | None:
-        """A topic whose delivery records go to the topic of this name."""
-        return next((one for one in self._catalog.topics() if one.options.records_topic == name), None)
+    def records_topics(self) -> set[str]:
+        """The topics that delivery records of others go to."""
+        return {one.options.records_topic for one in self._catalog.topics() if one.options.records_topic}
 
     def check_records_kept(self, name: str, verb: str) -> None:
         """Raise `FailedPrecondition` where a project of the class billing keeps delivery records in this topic."""
@@ -181,13 +181,15 @@ class TenantBook:
                     f" {project_of(one.name)} demands. Give that topic another records_topic first."
                 )
 
-    def within(self, record: Topic) -> Topic:
+    def within(self, record: Topic, targets: Collection[str] | None = None) -> Topic:
         """The topic with the regions in force: its own, or those of its tenant; and as the class of its project demands
-        it. Raises `FailedPrecondition` if its own are not among the tenant's."""
+        it. `targets`: `records_topics` of now, for who asks about many. Raises `FailedPrecondition` if its own are not
+        among the tenant's."""
         if self.classes or record.options.writer:
-            one = self.class_of(project_of(record.name))
-            takes = (one.records or one.writer) and self.recorded_to(record.name) is not None
-            record = as_demanded(record, one, takes_records=bool(takes))
+            one, takes = self.class_of(project_of(record.name)), False
+            if one.records or one.writer:
+                takes = record.name in (self.records_topics() if targets is None else targets)
+            record = as_demanded(record, one, takes_records=takes)
         return self._within_regions(record)
 
     def _within_regions(self, record: Topic) -> Topic:
@@ -249,4 +251,5 @@ def check_topics(catalog: Catalog, projects: Collection[str], regions: Collectio
 
 def outdated(catalog: Catalog, tenants: TenantBook) -> list[Topic]:
     """Topics whose regions are not those in force, as they should be."""
-    return [record for known in catalog.topics() if (record := tenants.within(known)) is not known]
+    targets = tenants.records_topics() if tenants.classes else ()
+    return [record for known in catalog.topics() if (record := tenants.within(known, targets)) is not known]

@@ -38,7 +38,9 @@ async def _carry_out(control: ControlPlane, tenants: TenantBook) -> None:
     for part in in_parts([CatalogChange.put(record) for record in outdated(catalog, tenants)]):
         # Each as it is now: others had their turn.
         current = (catalog.topic(change.record.name) for change in part)
-        records = [record for known in current if known is not None and (record := tenants.within(known)) is not known]
+        targets = tenants.records_topics()
+        pairs = [(known, tenants.within(known, targets)) for known in current if known is not None]
+        records = [record for known, record in pairs if record is not known]
         made = lacking_records(control, tenants, records)
         await control.commit([*made, *map(CatalogChange.put, records)])
 

@@ -8,6 +8,7 @@ from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, Not
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.catalog.access.policy import Policies
 from syncpoint.catalog.access.tenant_book import TenantBook
+from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.entity_options import HELD_ELSEWHERE, HERE, NO_WRITER, WRITTEN_ELSEWHERE
 from syncpoint.catalog.metadata.home_sites import HomeSite, put_home
 from syncpoint.catalog.metadata.records import decode_record, encode_record
@@ -244,3 +245,13 @@ def test_the_terms_of_every_class_are_listed(desk) -> None:
     found = asyncio.run(desk.projects.list_classes(admin.ListDisasterClassesRequest())).classes
     assert [one.name for one in found] == ["local", "geo", "geo-acks", "dual", "billing"]
     assert all(one.does and one.buys and one.costs for one in found)
+
+
+def test_a_class_looks_at_all_topics_a_few_times_and_not_for_each(desk, monkeypatch) -> None:
+    for number in range(40):
+        desk.topic(f"{ORDERS}-{number}")
+    looks, topics = [], Catalog.topics
+    monkeypatch.setattr(Catalog, "topics", lambda catalog: looks.append(1) or topics(catalog))
+    desk.declare("billing")
+    assert desk.of(f"{ORDERS}-39").records_topic == RECORDS
+    assert len(looks) < 10
