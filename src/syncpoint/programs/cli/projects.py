@@ -247,7 +247,12 @@ def reconcile(
       syncpoint projects reconcile shop --federation federation.yaml --every 24h
     """
     while True:
-        found = _reconcile_once(settings, _full(shown), file, _seconds(since), _seconds(grace))
+        try:
+            found = _reconcile_once(settings, _full(shown), file, _seconds(since), _seconds(grace))
+        except SyncpointError as error:
+            if every is None:
+                raise
+            inform(f"{shown} was not reconciled, and is again in {lasting(_seconds(every))}: {error}")
         if every is None:
             break
         time.sleep(_seconds(every))
