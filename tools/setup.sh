@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev; of `make etcd` and `make chromium`.
+# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev; of `make etcd`, `make chromium` and the like.
 # A step that went well leaves a stamp in .venv/.made; make runs it again only when its sources are newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -115,7 +115,26 @@ step_chromium() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core
 }
 
-[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium"
+# The MQTT broker in front of which bridges are tested. The package must not leave a server running.
+step_mosquitto() {
+    PATH="$PATH:/usr/sbin"
+    if command -v mosquitto >/dev/null; then
+        say "mosquitto is there: $(command -v mosquitto)"
+        return
+    fi
+    command -v apt-get >/dev/null || fail "mosquitto not found, and no apt-get to install it. Put mosquitto 2.0 or newer into the PATH."
+    local as_root=()
+    [ "$EUID" -eq 0 ] || as_root=(sudo)
+    say "installing mosquitto with apt-get"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mosquitto
+    if service mosquitto status >/dev/null 2>&1; then
+        "${as_root[@]}" service mosquitto stop || warn "a broker was started with the package, and could not be stopped"
+    fi
+    command -v mosquitto >/dev/null || fail "the package is installed, but mosquitto is not in the PATH"
+}
+
+[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium|prometheus|mosquitto"
 "step_$1"
 mkdir -p "$MADE"
 touch "$MADE/$1"

@@ -56,6 +56,7 @@ COMMANDS = {
     "rollout": ("rollout", "rollout", "Roll out a version in steps, and roll back if it is worse."),
     "federation": ("federation", "federation", "Copy messages between servers, with Spark."),
     "gateway": ("gateway", "gateway", "Run one address in front of several sites, and mask sites."),
+    "bridge": ("bridge", "bridge", "Take messages of an MQTT broker into topics."),
     "drill": ("drills", "drill", "Rehearse a failure, roll it back, and certify what clients saw of it."),
     "probers": ("probers", "probers", "Probe the service as a client and check the results."),
     "archive": ("archive", "archive", "Archive a topic to Parquet files, and restore it."),
@@ -112,7 +113,7 @@ GROUPS = {
         *("cluster", "run", "drain", "undrain", "headroom", "mitigation", "constraints", "rollout", "simulate"),
     ),
     "Access": ("iam", "tenants", "projects", "keys", "audit"),
-    "Data": ("analyze", "archive", "federation", "gateway"),
+    "Data": ("analyze", "archive", "bridge", "federation", "gateway"),
 }
 """The order in which `--help` shows the commands; each stands in one group."""
 

@@ -1,7 +1,7 @@
 """Where the board is read: `/metrics` for a collector, `/probers.json` for a console, and a file.
 
-Place: a port of the prober program; it asks nobody who he is, so it should be an address that only those reach who may
-know.
+Place: a port of the prober program, and of bridges, which have another board; nobody is asked who he is, so it should
+be an address that only those reach who may know.
 Promise: a reader gets what stood on the board after some run; a reader of the file never finds half of it.
 """
 
@@ -12,20 +12,28 @@ import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from syncpoint.base.model.errors import FailedPrecondition
-from syncpoint.programs.probers.prober_board import ProberBoard
 from syncpoint.watch.metrics.exposition import CONTENT_TYPE, written
+from syncpoint.watch.metrics.family import Samples
 
 JSON_TYPE: Final = "application/json"
+
+
+class ShownBoard(Protocol):
+    """What is shown."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+    def samples(self) -> Samples: ...
 
 
 class BoardPage:
     """The texts of a board, made when it changes; `serve` answers with them in threads of its own."""
 
-    def __init__(self, board: ProberBoard, file: Path | None = None) -> None:
-        self._board, self._file = board, file
+    def __init__(self, board: ShownBoard, file: Path | None = None, page: str = "/probers.json") -> None:
+        self._board, self._file, self._page = board, file, page
         self._texts: dict[str, tuple[str, bytes]] = {}
         self._server: ThreadingHTTPServer | None = None
         self.renew()
@@ -35,7 +43,7 @@ class BoardPage:
         status = json.dumps(self._board.as_dict(), indent=2).encode() + b"\n"
         self._texts = {
             "/metrics": (CONTENT_TYPE, written(self._board.samples())),
-            "/probers.json": (JSON_TYPE, status),
+            self._page: (JSON_TYPE, status),
         }
         if self._file is not None:
             beside = self._file.with_name(f".{self._file.name}.new")
@@ -48,12 +56,12 @@ class BoardPage:
 
     def serve(self, host: str, port: int) -> int:
         """Open the port; returns its number. Raises `FailedPrecondition`."""
-        texts = self.text
+        texts, there = self.text, f"/metrics and {self._page} are here.\n".encode()
 
         class BoardHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = texts(self.path.partition("?")[0])
-                kind, body = found or ("text/plain", b"/metrics and /probers.json are here.\n")
+                kind, body = found or ("text/plain", there)
                 self.send_response(200 if found else 404)
                 self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(body)))

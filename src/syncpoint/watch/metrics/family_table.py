@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from syncpoint.watch.metrics import (
+    bridge_families,
     call_families,
     exposition,
     federation_families,
@@ -51,6 +52,7 @@ CHAPTERS: Final = (
     ),
     Chapter("Federation", federation_families.FAMILIES),
     Chapter("Gateway", gateway_families.FAMILIES),
+    Chapter("Bridges", bridge_families.FAMILIES),
     Chapter("Probers", prober_families.FAMILIES),
 )
 FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.families)

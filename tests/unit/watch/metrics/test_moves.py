@@ -27,7 +27,7 @@ from syncpoint.cluster.control.failure_domains import FailureDomains, PlacedDisk
 from syncpoint.log.storage.quorum import AckRule
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.solo.node import Node
-from syncpoint.watch.metrics import federation_families, gateway_families, prober_families
+from syncpoint.watch.metrics import bridge_families, federation_families, gateway_families, prober_families
 from syncpoint.watch.metrics.call_families import ListenerRoom
 from syncpoint.watch.metrics.family import QuickCollector, Samples
 from syncpoint.watch.metrics.family_table import FAMILIES
@@ -85,7 +85,12 @@ FIXED = {  # as long as a process lives
 NAMES = {one.name for one in FAMILIES} - {
     one.name
     # Programs with rooms of their own:
-    for one in (*federation_families.FAMILIES, *gateway_families.FAMILIES, *prober_families.FAMILIES)
+    for one in (
+        *bridge_families.FAMILIES,
+        *federation_families.FAMILIES,
+        *gateway_families.FAMILIES,
+        *prober_families.FAMILIES,
+    )
 }
 OF_CLUSTERS = ("chain", "disk_server", "gather", "headroom", "member", "mitigation", "proxy", "router")
 """How families of roles in clusters begin; `test_cluster_metrics.py` has those that move on any day."""
