@@ -25,7 +25,7 @@ from syncpoint.wire.protobuf.serving import parsed
 IDENTITY: Final = "sys.MessageId"
 OWN: Final = "gw-"  # how identities begin that a gateway gave, and no publisher may
 FILLED: Final = f"{OWN}fill-"  # those of messages that came to a site without a gateway, before the site's name
-DOUBTS_MAX: Final = 10_000
+DOUBTS_MAX: Final = 200_000  # requests and their identities, together; a request has up to a thousand
 DOUBT_S: Final = 600.0
 
 
@@ -147,6 +147,7 @@ class Doubts:
 
     def __init__(self) -> None:
         self._by_bytes: OrderedDict[bytes, tuple[float, list[str]]] = OrderedDict()
+        self._held = 0  # requests and identities
 
     @staticmethod
     def name(caller: str, request: bytes) -> bytes:
@@ -155,10 +156,19 @@ class Doubts:
 
     def note(self, name: bytes, identities: list[str], now: float) -> None:
         """The publisher of a request reads that its outcome is unknown."""
+        self.take(name)
         self._by_bytes[name] = (now, identities)
-        while len(self._by_bytes) > DOUBTS_MAX or next(iter(self._by_bytes.values()))[0] < now - DOUBT_S:
-            self._by_bytes.popitem(last=False)
+        self._held += 1 + len(identities)
+        while self._held > DOUBTS_MAX or (self._by_bytes and self._oldest() < now - DOUBT_S):
+            self.take(next(iter(self._by_bytes)))
 
     def take(self, name: bytes) -> list[str]:
         """The identities that a request was sent under before; none for a new one."""
-        return self._by_bytes.pop(name, (0.0, []))[1]
+        if name not in self._by_bytes:
+            return []
+        _, found = self._by_bytes.pop(name)
+        self._held -= 1 + len(found)
+        return found
+
+    def _oldest(self) -> float:
+        return next(iter(self._by_bytes.values()))[0]

@@ -88,6 +88,21 @@ def test_identities_are_given_once_and_kept_over_a_publishers_retry() -> None:
     assert doubts.take(name) == []
 
 
+def test_doubts_are_bounded_by_how_many_messages_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dual_publish, "DOUBTS_MAX", 6)
+    doubts = Doubts()
+    for number in range(3):
+        doubts.note(b"%d" % number, [f"gw-{number}", ""], 1.0)
+    doubts.note(b"2", ["gw-3", ""], 2.0)
+    assert [doubts.take(b"%d" % number) for number in range(3)] == [[], ["gw-1", ""], ["gw-3", ""]]
+    for number in range(7):
+        doubts.note(b"%d" % number, [], 3.0)
+    assert doubts._held == 6
+    doubts.note(b"large", ["gw-1"] * 6, 3.0)
+    assert doubts.take(b"large") == []
+    assert doubts._held == 0
+
+
 @pytest.mark.parametrize("passed_on", ["gw-other", f"{FILLED}us.1", ""])
 def test_an_identity_of_a_gateway_is_not_taken_over_from_a_publisher(passed_on: str) -> None:
     """It came with a message that a program passes on, and names that one."""
