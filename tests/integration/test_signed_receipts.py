@@ -92,7 +92,7 @@ def test_a_publish_that_asks_has_a_receipt_in_its_trailers_and_no_other(desk: De
         cli, ["receipt", "verify", str(desk.folder / "changed"), "--keys", str(desk.folder / "desk.keys")]
     )
     assert refused.exit_code == 1
-    assert "signature does not fit" in refused.output
+    assert "signature does not match" in refused.output
 
 
 def test_what_is_refused_is_refused_with_a_header_as_without(desk: Desk) -> None:

@@ -44,7 +44,7 @@ class StagedSchemas:
 def sealed(topic: Topic) -> FailedPrecondition:
     """For a frame whose data a proxy has sealed."""
     return FailedPrecondition(
-        f"{topic.name} has a schema, and its data are sealed before pipelines could check them. Publish with a client,"
+        f"{topic.name} has a schema, and its data is sealed before pipelines can check it. Publish with a client,"
         " or remove the schema."
     )
 

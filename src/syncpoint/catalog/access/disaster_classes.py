@@ -95,9 +95,9 @@ UNDECLARED: Final = DeclaredClass()
 
 
 def declared(name: str, writer: str) -> DeclaredClass:
-    """Raises `InvalidArgument` for what is no class."""
+    """The class of this name. Raises `InvalidArgument` where there is none."""
     if name not in TERMS:
-        raise InvalidArgument("disaster_class.name", f"{name[:100]!r} is no class; choose from {', '.join(TERMS)}")
+        raise InvalidArgument("disaster_class.name", f"{name[:100]!r} is not a class; choose from {', '.join(TERMS)}")
     if writer and name != BILLING:
         raise InvalidArgument("disaster_class.writer", f"only {BILLING} has one writer; leave it empty for {name}")
     if writer and writer not in WRITERS:

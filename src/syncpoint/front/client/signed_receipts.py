@@ -34,6 +34,6 @@ def read_receipt(text: str, key_sets: Sequence[bytes]) -> dict[str, Any]:
         options = {"require": ["iss", "iat"], "verify_iat": False}
         found: dict[str, Any] = jwt.decode(text, key.key, algorithms=[ALGORITHM], options=options)  # type: ignore[arg-type]
     except jwt.PyJWTError as error:
-        raise InvalidArgument("receipt", f"its signature does not fit: {error}") from None
+        raise InvalidArgument("receipt", f"its signature does not match: {error}") from None
     found["signed_at"] = datetime.fromtimestamp(found["iat"], UTC).isoformat()
     return found

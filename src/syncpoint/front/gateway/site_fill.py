@@ -35,7 +35,7 @@ LEASE_S: Final = 60
 AHEAD_BYTES: Final = 32 << 20
 AHEAD: Final = 2_000  # messages of a topic that wait here to be compared
 BATCH, BATCH_BYTES = 100, 1 << 20
-NOT_COMPARED: Final = "its topics and messages are not compared with the home's yet"
+NOT_COMPARED: Final = "its topics and messages have not been compared with the home's yet"
 
 log = logging.getLogger(__name__)
 

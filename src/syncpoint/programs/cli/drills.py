@@ -56,11 +56,13 @@ def _plan(settings: Settings, file: Path | None, given: dict[str, str | None]) -
     from syncpoint.base.model.yaml_text import load_yaml_file
     from syncpoint.programs.disaster.drill_plan import parse_plan
 
-    keys = {} if file is None else dict(load_yaml_file(file))
-    keys |= {key.rstrip("_"): value for key, value in given.items() if value is not None}
-    if "topic" in keys:
-        keys["topic"] = settings.name("topics", keys["topic"])
     try:
+        keys = {} if file is None else load_yaml_file(file)
+        if not isinstance(keys, dict):
+            raise InvalidArgument(str(file), "must have one key and its value on each line")
+        keys |= {key.rstrip("_"): value for key, value in given.items() if value is not None}
+        if "topic" in keys:
+            keys["topic"] = settings.name("topics", keys["topic"])
         return parse_plan(keys)
     except InvalidArgument as error:
         raise Problem(str(error), "`syncpoint docs disaster-recovery` has the keys.", exit_code=2) from error

@@ -102,7 +102,7 @@ def run(settings: Settings, path: Path) -> None:
         uvloop.run(run_gateway(file, ready))
     except OSError as error:
         raise Problem(
-            f"The gateway cannot start: {error}", "Check `listen`, `admin` and the files of the file."
+            f"The gateway cannot start: {error}", "Check `listen`, `admin` and the paths in the file."
         ) from error
     inform("stopped")
 
@@ -122,7 +122,7 @@ def status(settings: Settings, admin: str, token_file: Path | None) -> None:
 
 @gateway.command()
 @click.argument("site")
-@click.option("--force", is_flag=True, help="Beyond the budget of changes, too.")
+@click.option("--force", is_flag=True, help="Mask it even if the budget of changes is used up.")
 @_reached
 @with_settings
 def mask(settings: Settings, site: str, force: bool, admin: str, token_file: Path | None) -> None:
@@ -138,7 +138,7 @@ def mask(settings: Settings, site: str, force: bool, admin: str, token_file: Pat
 
 @gateway.command()
 @click.argument("site")
-@click.option("--force", is_flag=True, help="Although it does not answer, lacks something, or the budget is used up.")
+@click.option("--force", is_flag=True, help="Unmask it even if it does not answer, or beyond the budget.")
 @_reached
 @with_settings
 def unmask(settings: Settings, site: str, force: bool, admin: str, token_file: Path | None) -> None:

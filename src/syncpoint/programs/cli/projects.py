@@ -252,7 +252,7 @@ def reconcile(
         except SyncpointError as error:
             if every is None:
                 raise
-            inform(f"{shown} was not reconciled, and is again in {lasting(_seconds(every))}: {error}")
+            inform(f"{shown} was not reconciled; the next try is in {lasting(_seconds(every))}. {error}")
         if every is None:
             break
         time.sleep(_seconds(every))

@@ -74,8 +74,8 @@ class DrillRun:
         journal = DrillJournal(self.folder / f"{self.drill}.journal")
         if journal.left():
             raise FailedPrecondition(
-                f"{journal.path} has what is not rolled back: the drill {self.drill} runs, or could not be undone. Give"
-                " this one another id."
+                f"{journal.path} still has steps to roll back: the drill {self.drill} is running, or could not be"
+                " rolled back. Give this one another id."
             )
         end_watcher = watch(journal, self.plan.limit_s, self._undo)
         try:

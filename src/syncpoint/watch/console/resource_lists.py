@@ -68,7 +68,7 @@ class ListAsked(NamedTuple):
         sort = query.get("sort", "name")
         column = sort.removeprefix("-")
         if column not in columns:
-            raise InvalidArgument("sort", f"{column!r} is no column; choose from {', '.join(columns)}")
+            raise InvalidArgument("sort", f"{column!r} is not a column; choose from {', '.join(columns)}")
         begin, size = (_count(query, name, most) for name, most in (("begin", 10**9), ("size", SIZE_MAX)))
         project = parse_project(query.get("project", ""))
         return ListAsked(project, query.get("q", "").lower(), column, sort != column, begin, size or 50)

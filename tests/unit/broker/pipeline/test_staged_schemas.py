@@ -129,7 +129,7 @@ def test_after_a_restart_rows_are_checked_again(checked: Harness) -> None:
 def test_sealed_rows_and_those_of_a_deleted_schema_are_refused(checked: Harness) -> None:
     sealed = marked((FITS, MARKS))
     sealed.topic_incarnation = 1
-    with pytest.raises(SyncpointError, match="its data are sealed") as refused:
+    with pytest.raises(SyncpointError, match="its data is sealed") as refused:
         checked.stage("a", 0, 0, "x", sealed)
     assert refused.value.code is Code.FAILED_PRECONDITION
     schema = stored.find_schema(checked.publish.catalog, SCHEMA)

@@ -189,7 +189,7 @@ def test_topics_follow_a_project_into_a_tenant_and_out_of_it(desk) -> None:
         ("gold", "", P, "choose from local, geo, geo-acks, dual, billing"),
         ("geo", "here", P, "only billing has one writer"),
         ("billing", "there", P, "here, elsewhere, recovering"),
-        ("", "here", P, "is no class"),
+        ("", "here", P, "is not a class"),
         ("geo", "", "topics/x", "is not server, tenants/NAME or projects/P"),
     ],
 )

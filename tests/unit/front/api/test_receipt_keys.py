@@ -55,7 +55,7 @@ def test_a_receipt_that_was_changed_or_is_none_is_refused(plane) -> None:
         with pytest.raises(InvalidArgument, match="do not include the one that signed it"):
             read_receipt(text, stranger)
     symmetric = jwt.encode(CLAIMS, "x" * 32, "HS256", {"kid": kid, "typ": receipt_keys.TYPE})
-    with pytest.raises(InvalidArgument, match="does not fit"):
+    with pytest.raises(InvalidArgument, match="does not match"):
         read_receipt(symmetric, [keys_of(plane)])
 
 

@@ -27,7 +27,7 @@ def test_a_reconciliation_that_is_repeated_outlives_a_server_that_is_away(monkey
     monkeypatch.setattr("time.sleep", sleep)
     asked = ["projects", "reconcile", "shop", "--project", "shop"]
     found = CliRunner().invoke(cli, [*asked, "--every", "1h"])
-    assert found.output.count("shop was not reconciled, and is again in 1 h") == 3
+    assert found.output.count("shop was not reconciled; the next try is in 1 h") == 3
     alone = CliRunner().invoke(cli, asked)
     assert alone.exit_code == 5
     assert "the server restarts" in alone.output
