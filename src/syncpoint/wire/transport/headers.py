@@ -209,7 +209,7 @@ def status_block(error: SyncpointError, list_bytes: int) -> bytes:
         block = fields.literal(b"grpc-status", b"%d" % error.code)
         if message:
             block += fields.literal(b"grpc-message", percent_encode(message))
-        for details in (error.details, ()):
+        for details in (error.details if sum(map(len, error.details)) < room else (), ()):
             packed = pack_details(SyncpointError(error.code, message, details))  # with the same message, or it is void
             status = fields.literal(b"grpc-status-details-bin", write_binary(packed))
             if len(block) + len(status) <= room:
@@ -219,6 +219,7 @@ def status_block(error: SyncpointError, list_bytes: int) -> bytes:
 
 def _cut(text: str, encoded_bytes: int) -> str:
     """The text, or its beginning where it would be longer than this in a header."""
+    text = text[: encoded_bytes + 1]  # no letter is shorter in a header; it may hold the megabytes of a request
     if len(percent_encode(text)) <= encoded_bytes:
         return text
     return text.encode()[: encoded_bytes // 3].decode("utf-8", "ignore")

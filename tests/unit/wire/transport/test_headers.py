@@ -124,6 +124,15 @@ def test_a_status_fits_what_the_peer_takes() -> None:
     assert reported.details == ()
 
 
+def test_of_a_message_of_megabytes_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error names what a request named; encoding all of that would hold up everybody else."""
+    encode, read = headers.percent_encode, list[int]()
+    monkeypatch.setattr(headers, "percent_encode", lambda text: (read.append(len(text)), encode(text))[1])
+    block = headers.status_block(SyncpointError(Code.NOT_FOUND, "y" * 9_000_000, (b"d" * 9_000_000,)), 1 << 14)
+    assert len(block) < 8192
+    assert max(read) < 10_000
+
+
 @pytest.mark.parametrize("ids", [1, 40, 60, 80, 300, 2500])
 @pytest.mark.parametrize("list_bytes", [8192, 16_384, 0x7FFFFFFF])
 def test_no_failed_acknowledgement_looks_confirmed(ids: int, list_bytes: int) -> None:
