@@ -268,5 +268,15 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     # A seek brings back what was acknowledged.
     space.ack(subscription, *rest)
     space.api.seek({"subscription": subscription, "time": {"seconds": 0}})
-    again = [int(one.message.data) for one in space.pull(subscription, 60)]
-    assert again == list(range(60))
+    again = space.pull(subscription, 60)
+    assert [int(one.message.data) for one in again] == list(range(60))
+    space.ack(subscription, *again)
+    enter(servers[1].endpoint).api.seek({"subscription": subscription, "time": {"seconds": 0}})  # past the gateway
+    again = space.pull(subscription, 60)
+    assert [int(one.message.data) for one in again] == list(range(60))
+    # A topic that is made again is copied again.
+    space.api.delete_topic({"topic": topic})
+    space.api.create_topic({"name": topic})
+    space.publish(topic, b"new")
+    name = f"projects/dual/subscriptions/gateway-fill-{topic.rpartition('/')[2]}"
+    assert enter(servers[1].endpoint).api.get_subscription({"subscription": name}).topic == topic

@@ -62,7 +62,7 @@ class DualDelivery:
         try:
             found = await self.own.call(self.board.home, methods.SUBSCRIBER.GetSubscription, subscription=subscription)
         except SyncpointError as error:
-            log.info("%s is taken to be of one site: %s", subscription, error)
+            log.info("%.300r is taken to be of one site: %.300s", subscription, error)
             return None
         if self.publisher.answer_of(found.topic) is None:
             if len(self._plain) >= BOOKS_MAX:
@@ -101,7 +101,7 @@ class DualBook:
     def __init__(self, delivery: DualDelivery, record: Any) -> None:
         self.delivery, self.name = delivery, record.name
         self.exactly_once = bool(record.enable_exactly_once_delivery)
-        self.acks = AckBook()
+        self.acks = AckBook(link.tag.decode() for link in delivery.own.links.values())
         self.over = False
         self.streams: dict[str, int] = {}
         self._used = 0.0
@@ -122,7 +122,7 @@ class DualBook:
         tag, kept = link.tag.decode(), []
         for one in response.received_messages:
             identity = one.message.attributes.get(IDENTITY, "")
-            if self.acks.deliver(tag + one.ack_id, identity, _published_s(one.message)):
+            if self.acks.deliver(tag, one.ack_id, identity, _published_s(one.message)):
                 if identity.startswith(OWN):  # published again with it, it would be taken for this one
                     del one.message.attributes[IDENTITY]
                 one.ack_id = tag + one.ack_id
@@ -133,9 +133,9 @@ class DualBook:
             del response.received_messages[:]
             response.received_messages.extend(kept)
 
-    def acknowledged(self, ack_ids: list[str]) -> None:
-        """A subscriber acknowledged these, as it has them."""
-        copies = self.acks.acknowledged(ack_ids)
+    def acknowledged(self, ack_ids: list[str], *, gone: bool = False) -> None:
+        """A subscriber acknowledged these, as it has them; `gone`: the site that lent them does not know."""
+        copies = self.acks.acknowledged(ack_ids, gone=gone)
         if copies:
             self._done.setdefault(self._site, []).extend(copies)
 
@@ -143,7 +143,7 @@ class DualBook:
         """Acknowledge messages whose site is gone, by their copies; False where that would not be true."""
         if self.exactly_once or not self.acks.knows(ack_ids):
             return False
-        self.acknowledged(ack_ids)
+        self.acknowledged(ack_ids, gone=True)
         return True
 
     # -- the shadow ---------------------------------------------------------------------------------------------------
@@ -186,10 +186,10 @@ class DualBook:
 
     def hold(self, site: str, response: Any) -> None:
         """Copies came from a site."""
-        self._site = site
+        self._site, tag = site, self.delivery.own.links[site].tag.decode()
         for one in response.received_messages:
             identity = one.message.attributes.get(IDENTITY, "")
-            if not self.acks.hold(identity, one.ack_id, _published_s(one.message)):
+            if not self.acks.hold(tag, identity, one.ack_id, _published_s(one.message)):
                 self._done.setdefault(site, []).append(one.ack_id)
 
     async def _flush(self) -> None:

@@ -7,6 +7,7 @@ which the site recognises, or may be delivered again after a move.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from syncpoint.front.gateway.dual_publish import OWN
@@ -55,20 +56,28 @@ class KnownIdentities:
 
 class AckBook:
     """One subscription: what was lent under which ack id, what is acknowledged, and what the other site's copies are
-    held under, to be acknowledged with it.
+    held under, to be acknowledged with it. `tags`: how ack ids of the two sites begin.
+
+    A message that comes again from the site that confirmed its acknowledgement was reset by a seek, and is delivered.
+    It is left out once at each site that did not know: where its copy is, or, if the site was gone, both.
     """
 
-    def __init__(self) -> None:
-        self.acked = KnownIdentities(ACKED_MAX)
+    def __init__(self, tags: Iterable[str]) -> None:
+        self._tags = frozenset(tags)
+        self.acked: OrderedDict[str, tuple[float, frozenset[str]]] = (
+            OrderedDict()
+        )  # publish time; sites that do not know
+        self._held_at = ""
         self.lent: OrderedDict[str, tuple[str, float]] = OrderedDict()  # ack id, as clients have it -> message
         self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
         self.dropped = 0
 
-    def deliver(self, ack_id: str, identity: str, published_s: float) -> bool:
-        """A message is about to go to a subscriber; False where it was acknowledged before, and is to be acknowledged
-        where it came from.
+    def deliver(self, tag: str, ack_id: str, identity: str, published_s: float) -> bool:
+        """A message of a site is about to go to a subscriber; False where it was acknowledged before, and is to be
+        acknowledged where it came from.
         """
-        if identity and self.acked.has(identity, published_s):
+        ack_id = tag + ack_id
+        if self._left_out(tag, identity, published_s):
             self.dropped += 1
             return False
         if identity:
@@ -77,27 +86,50 @@ class AckBook:
                 self.lent.popitem(last=False)
         return True
 
-    def acknowledged(self, ack_ids: list[str]) -> list[str]:
-        """A subscriber acknowledged these; returns the ack ids of their copies at the other site that are held."""
+    def _left_out(self, tag: str, identity: str, published_s: float) -> bool:
+        at, unaware = self.acked.get(identity, (0.0, frozenset[str]()))
+        if tag not in unaware or not same_message(identity, published_s, at):
+            return False
+        self._note(identity, at, unaware - {tag})
+        return True
+
+    def _note(self, identity: str, published_s: float, unaware: frozenset[str]) -> None:
+        self.acked.pop(identity, None)
+        if unaware:
+            self.acked[identity] = published_s, unaware
+            if len(self.acked) > ACKED_MAX:
+                self.acked.popitem(last=False)
+
+    def acknowledged(self, ack_ids: list[str], *, gone: bool = False) -> list[str]:
+        """A subscriber acknowledged these, which the site that lent them confirmed unless it is `gone`; returns the ack
+        ids of their copies at the other site that are held.
+        """
         found = []
         for ack_id in ack_ids:
             identity, published_s = self.lent.pop(ack_id, ("", 0.0))
             if identity:
-                self.acked.add(identity, published_s)
+                at, unaware = self.acked.get(identity, (published_s, self._tags))
+                if not same_message(identity, published_s, at):
+                    unaware = self._tags
+                if not gone:
+                    unaware -= {one for one in self._tags if ack_id.startswith(one)}
                 copy = self.held.get(identity)
                 if copy is not None and same_message(identity, copy[1], published_s):
                     del self.held[identity]
                     found.append(copy[0])
+                    unaware -= {self._held_at}
+                self._note(identity, published_s, unaware)
         return found
 
     def knows(self, ack_ids: list[str]) -> bool:
         """Whether all of these were lent here, so that their messages are known."""
         return all(one in self.lent for one in ack_ids)
 
-    def hold(self, identity: str, ack_id: str, published_s: float) -> bool:
+    def hold(self, tag: str, identity: str, ack_id: str, published_s: float) -> bool:
         """A copy came from the other site; False where it is to be acknowledged there at once."""
-        if identity and self.acked.has(identity, published_s):
+        if self._left_out(tag, identity, published_s):
             return False
+        self._held_at = tag
         before = self.held.get(identity)
         if not identity or (before is not None and not same_message(identity, before[1], published_s)):
             identity = ack_id  # nothing acknowledges it: it is delivered when its site is the home
@@ -115,5 +147,5 @@ class AckBook:
 
     def forget(self) -> None:
         """A seek: what was acknowledged may be delivered again."""
-        self.acked = KnownIdentities(ACKED_MAX)
+        self.acked.clear()
         self.lent.clear()

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.base.kernel.errors import Invalid, Malformed
+from syncpoint.base.kernel.publish import scan
+from syncpoint.base.model.errors import InvalidArgument, SyncpointError, Unavailable, not_a
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.serving import parsed
@@ -126,13 +128,17 @@ def stamped(request: bytes, fresh: Callable[[], str], known: Sequence[str] = ())
     """The request with an identity for each message; with the identities, its topic, and its ordering key. `known`:
     those it was given before, "" for messages with one of their publisher. Raises `InvalidArgument`.
     """
+    try:
+        scan(request, b"", 0, 0, 0)  # what no site takes is not taken apart here, while all others wait
+    except Invalid as bad:
+        raise InvalidArgument(bad.field, bad.problem) from None
+    except (Malformed, UnicodeDecodeError):
+        raise not_a("PublishRequest") from None
     asked = parsed(pubsub.PublishRequest, request)
     given = []
     for number, message in enumerate(asked.messages):
         theirs = message.attributes.get(IDENTITY, "")
-        if not message.data and not message.attributes:
-            pass  # with an identity it would be legal: the sites refuse it as it is
-        elif not theirs or theirs.startswith(OWN):  # that of a message which a program passes on is of that one
+        if not theirs or theirs.startswith(OWN):  # that of a message which a program passes on is of that one
             message.attributes[IDENTITY] = known[number] if number < len(known) and known[number] else OWN + fresh()
         given.append(message.attributes.get(IDENTITY, ""))
     key = asked.messages[0].ordering_key if asked.messages else ""

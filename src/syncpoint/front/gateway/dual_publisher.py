@@ -29,6 +29,7 @@ from syncpoint.wire.transport.calls import Call
 from syncpoint.wire.transport.client import MetadataItems
 
 ATTEMPT_S: Final = 10.0  # of one attempt at one site; one that hangs is left before
+TOPIC_BYTES_MAX: Final = 1_024  # of names whose pattern is remembered
 BEHIND_BYTES_MAX: Final = 64 << 20
 FOLLOW_S: Final = 60.0  # for a site to get what its publisher was answered for
 
@@ -60,6 +61,8 @@ class DualPublisher:
 
     def answer_of(self, topic: str) -> AnswerWhen | None:
         """What publishers of a topic wait for; None: it is not one of two sites."""
+        if len(topic) > TOPIC_BYTES_MAX:
+            return None  # no site has one; nothing is kept of it
         if topic not in self._answers:
             if len(self._answers) >= 100_000:
                 self._answers.clear()

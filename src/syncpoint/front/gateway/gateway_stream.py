@@ -21,7 +21,7 @@ from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, U
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_delivery import DualBook
 from syncpoint.front.gateway.site_link import SiteLink
-from syncpoint.front.gateway.unary_calls import UnaryCalls, passed_on
+from syncpoint.front.gateway.unary_calls import UnaryCalls, check_ack_bytes, passed_on
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
@@ -96,6 +96,11 @@ class GatewayStream:
 
     def _message(self, request: bytes) -> None:
         if self._over:
+            return
+        try:
+            check_ack_bytes(request)
+        except SyncpointError as error:
+            self.finish(error)
             return
         if not self.subscription:
             try:
@@ -173,7 +178,7 @@ class GatewayStream:
             if self._half_closed and self._upstream is not None:
                 await self._upstream.end()
         except SyncpointError as error:
-            log.debug("the stream of %s: %s", self.subscription, error)  # who receives sees it, too
+            log.debug("the stream of %.300r: %.300s", self.subscription, error)  # who receives sees it, too
         finally:
             self._sending = False
 

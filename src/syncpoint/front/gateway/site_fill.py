@@ -118,7 +118,10 @@ class SiteFill:
 
     async def _bring(self, topic: str, sites: Sequence[str]) -> None:
         """Let sites have a topic as the home has it."""
-        async with self._locks.setdefault(topic, asyncio.Lock()):
+        lock = self._locks.get(topic)
+        if lock is None:
+            lock = self._locks[topic] = asyncio.Lock()
+        async with lock:
             home = self.board.home
             record = await self.own.call(home, methods.PUBLISHER.GetTopic, topic=topic)
             subscriptions = [one async for one in self._subscriptions(home, topic)]
@@ -142,15 +145,23 @@ class SiteFill:
             enable_message_ordering=True,
             expiration_policy={},
         )
-        for one in (fill, *subscriptions):
+        if not await self._made(site, methods.SUBSCRIBER.CreateSubscription, fill):
+            there = await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=fill.name)
+            if there.topic != record.name or there.filter:  # of a topic of this name that was deleted: it gets nothing
+                await self.own.call(site, methods.SUBSCRIBER.DeleteSubscription, subscription=fill.name)
+                await self._made(site, methods.SUBSCRIBER.CreateSubscription, fill)
+        for one in subscriptions:
             await self._made(site, methods.SUBSCRIBER.CreateSubscription, one)
 
-    async def _made(self, site: str, method: Method, record: Any) -> None:
+    async def _made(self, site: str, method: Method, record: Any) -> bool:
+        """Whether it was made; False where the site has one of that name."""
         try:
             await self.own.send(site, method, record)
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
+            return False
+        return True
 
     async def _subscriptions(self, site: str, topic: str) -> AsyncIterator[Any]:
         async for name in self._listed(site, methods.PUBLISHER.ListTopicSubscriptions, "subscriptions", topic=topic):

@@ -19,7 +19,8 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.kernel.leases import list_ids
 from syncpoint.base.kernel.publish import topic_of
 from syncpoint.base.model import varint
-from syncpoint.base.model.errors import Code, SyncpointError, Unavailable, Unprocessed, not_a
+from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, Unprocessed, not_a
+from syncpoint.base.model.limits import ACK_REQUEST_BYTES_MAX
 from syncpoint.front.gateway.ack_tags import TAG_BYTES, merged_error, tagged_error
 from syncpoint.front.gateway.caller_bounds import CallerBounds
 from syncpoint.front.gateway.site_board import SiteBoard
@@ -34,6 +35,7 @@ from syncpoint.wire.transport.headers import SECRET
 from syncpoint.wire.transport.tasks import unary_async
 
 DEADLINE_S: Final = 60.0  # of callers who name none
+ACK_BYTES_MAX: Final = 2 * ACK_REQUEST_BYTES_MAX
 ACK_ID_FIELD_BYTES: Final = 50  # of an ack id as sites spell them, with its head
 _READS: Final = ("Get", "List", "Validate", "Test")
 _NOT_OURS: Final = frozenset((SECRET, b"syncpoint-stream", b"user-agent", b"host"))
@@ -45,7 +47,9 @@ log = logging.getLogger(__name__)
 
 def passed_on(call: CallContext) -> MetadataItems:
     """The caller's metadata as a site receives it."""
-    return tuple(item for item in call.metadata.items() if item[0] not in _NOT_OURS)
+    found = tuple(item for item in call.metadata.items() if item[0] not in _NOT_OURS)
+    # who shows nothing must not pass for the gateway, whose certificate the site sees
+    return found if b"authorization" in call.metadata else (*found, (b"authorization", b""))
 
 
 def done_before(path: str) -> Code | None:
@@ -181,6 +185,7 @@ class UnaryCalls:
 
     async def to_holders(self, call: CallContext, path: str, request: bytes, field: int) -> bytes:
         """Bring ack ids, in this field of a request, to the sites that lent the messages."""
+        check_ack_bytes(request)
         try:
             others, groups = split.by_tag(request, field, TAG_BYTES)
         except Malformed:
@@ -213,14 +218,13 @@ class UnaryCalls:
     def _with_strangers(self, groups: Mapping[bytes, bytes], field: int) -> dict[bytes, bytes]:
         """Ack ids by site, where some are of none: the home judges these, together with its own."""
         home = self.links[self.board.home].tag
-        found: dict[bytes, bytes] = {}
+        found: dict[bytes, list[bytes]] = {}
         for tag, ids in groups.items():
             if tag not in self._by_tag:
                 whole = (tag + one for one in list_ids(ids, field))
                 ids = b"".join(bytes((field << 3 | 2,)) + varint.encode(len(one)) + one for one in whole)
-            at = tag if tag in self._by_tag else home
-            found[at] = found.get(at, b"") + ids
-        return found
+            found.setdefault(tag if tag in self._by_tag else home, []).append(ids)
+        return {tag: b"".join(pieces) for tag, pieces in found.items()}
 
     async def _to_holder(
         self, call: CallContext, link: SiteLink, path: str, others: bytes, ids: bytes, field: int
@@ -260,13 +264,22 @@ class UnaryCalls:
         try:
             answer, _ = await self.at_home(call, method, request.SerializeToString())
         except SyncpointError as error:
-            log.info("who may consume %s is not known: %s", subscription, error)
+            log.info("who may consume %.300r is not known: %.300s", subscription, error)
             return False
         return bool(method.response.FromString(answer).permissions)
 
     def _as_lent(self, link: SiteLink, ids: bytes, field: int) -> list[str]:
         tag = link.tag.decode()
         return [tag + one for one in split_ids(ids, field)]
+
+
+def check_ack_bytes(request: bytes) -> None:
+    """Raise `InvalidArgument` for a request with more ack ids than are taken apart while everybody waits."""
+    if len(request) > ACK_BYTES_MAX:
+        raise InvalidArgument(
+            "ack_ids",
+            f"{len(request):,} bytes are more than the {ACK_BYTES_MAX:,} of one request; send the ack ids in several",
+        )
 
 
 def split_ids(request: bytes, field: int) -> list[str]:

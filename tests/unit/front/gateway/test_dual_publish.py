@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.front.gateway import dual_publish
 from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.wire.protobuf.messages import pubsub
@@ -72,7 +73,7 @@ def test_a_refusal_names_where_it_is_stored() -> None:
 
 def test_identities_are_given_once_and_kept_over_a_publishers_retry() -> None:
     numbers = iter(range(100))
-    messages = [{"data": b"a"}, {"data": b"b", "attributes": {IDENTITY: "mine"}, "ordering_key": "k"}]
+    messages = [{"data": b"a"}, {"data": b"b", "attributes": {IDENTITY: "mine"}}]
     request = pubsub.PublishRequest(topic="t", messages=messages).SerializeToString()
     data, given, topic, key = stamped(request, lambda: str(next(numbers)))
     assert (given, topic, key) == (["gw-0", "mine"], "t", "")
@@ -111,10 +112,13 @@ def test_an_identity_of_a_gateway_is_not_taken_over_from_a_publisher(passed_on: 
     assert stamped(request, lambda: "1")[1] == ["gw-1"]
 
 
-def test_a_message_without_anything_stays_illegal() -> None:
-    request = pubsub.PublishRequest(topic="t", messages=[{"ordering_key": "k"}]).SerializeToString()
-    data, given, _, _ = stamped(request, lambda: "1")
-    assert (data, given) == (request, [""])
+@pytest.mark.parametrize(("message", "count"), [({"ordering_key": "k"}, 1), ({"data": b"x"}, 1_001)])
+def test_what_no_site_takes_is_refused_before_it_is_taken_apart(message: dict[str, Any], count: int) -> None:
+    request = pubsub.PublishRequest(topic="t", messages=[message] * count).SerializeToString()
+    with pytest.raises(InvalidArgument, match="messages"):
+        stamped(request, lambda: "1")
+    with pytest.raises(InvalidArgument):
+        stamped(b"\x12\x05", lambda: "1")
 
 
 class SimulatedSite:

@@ -211,6 +211,39 @@ def test_ack_ids_go_to_their_site_and_of_one_that_is_gone_they_are_unknown() -> 
     in_harness(work)
 
 
+def test_ack_ids_that_nobody_gave_stop_nothing() -> None:
+    async def work(harness: Harness) -> None:
+        harness.gateway.bounds.bytes_max = 2 << 20
+        strangers = [f"{number:06x}" for number in range(120_000)]
+        request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=strangers)
+        await harness.client.unary(ACK, request.SerializeToString())
+        assert set(pubsub.AcknowledgeRequest.FromString(harness.eu.asked[-1][1]).ack_ids) == set(strangers)
+        request.ack_ids.extend(strangers)
+        with pytest.raises(SyncpointError, match="send the ack ids in several"):
+            await harness.client.unary(ACK, request.SerializeToString())
+
+    in_harness(work)
+
+
+def test_who_shows_nothing_does_not_pass_for_the_gateway() -> None:
+    """A site that reads certificates would take the gateway's own for the caller's where no authorization is shown."""
+
+    async def work(harness: Harness) -> None:
+        await harness.send(b"x")
+        assert harness.eu.shown[-1][b"authorization"] == b""
+
+    in_harness(work)
+
+
+def test_nothing_is_kept_of_topics_that_no_site_can_have() -> None:
+    async def work(harness: Harness) -> None:
+        assert harness.gateway.publisher.answer_of("t" * 5_000) is None
+        assert harness.gateway.publisher.answer_of("t" * 500) == "degrade"
+        assert list(harness.gateway.publisher._answers) == ["t" * 500]
+
+    in_harness(work, "degrade")
+
+
 def test_changes_are_made_everywhere_and_say_where_they_are_not() -> None:
     async def work(harness: Harness) -> None:
         topic = pubsub.Topic(name="projects/p/topics/t").SerializeToString()
