@@ -11,6 +11,7 @@ import asyncio
 import fnmatch
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from syncpoint.base.kernel import split
@@ -79,11 +80,13 @@ class DualPublisher:
         answer = self.answer_of(topic)
         if answer is None:
             return await self._calls.publish(call, request)
-        with self._calls.bounds.sending(call, len(request)):
+        with ExitStack() as counted:
+            counted.enter_context(self._calls.bounds.sending(call, len(request)))
             await self._ready(topic)
-            return await self._publish(call, request, answer)
+            return await self._publish(call, request, answer, counted)
 
-    async def _publish(self, call: Call, request: bytes, answer: AnswerWhen) -> bytes:
+    async def _publish(self, call: Call, request: bytes, answer: AnswerWhen, counted: ExitStack) -> bytes:
+        """`counted`: the caller's share. What goes on after the caller has given up still takes of it."""
         loop = asyncio.get_running_loop()
         name = self._doubts.name(caller_of(call), request)
         known = self._doubts.take(name)
@@ -100,7 +103,13 @@ class DualPublisher:
             self._tasks.start(self._send(one, site, data, (topic, key), passed_on(call), answered))
             for site in one.begin()
         ]
-        self._tasks.start(self._finish(one, sending, given))
+        finishing = self._tasks.start(self._finish(one, sending, given))
+
+        def doubt() -> None:
+            self._doubts.note(name, given, loop.time())
+            share = counted.pop_all()
+            finishing.add_done_callback(lambda task: share.close())
+
         try:
             async with asyncio.timeout(left_s(call)):
                 if one.outcome is None:
@@ -108,11 +117,11 @@ class DualPublisher:
         except TimeoutError:
             one.expire()
         except asyncio.CancelledError:
-            self._doubts.note(name, given, loop.time())
+            doubt()
             raise
         assert one.outcome is not None
         if isinstance(one.outcome, SyncpointError):
-            self._doubts.note(name, given, loop.time())
+            doubt()
             raise one.outcome
         return one.outcome
 

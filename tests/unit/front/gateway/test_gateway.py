@@ -11,6 +11,7 @@ import pytest
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.front.api.health import HealthService
+from syncpoint.front.gateway import dual_publisher
 from syncpoint.front.gateway.ack_tags import tag_of
 from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
@@ -404,6 +405,26 @@ def test_a_publisher_that_reads_unknown_and_tries_again_stores_once() -> None:
         assert len(harness.eu.stored) == len(harness.us.stored) == 1
         await harness.send(b"a")  # another message with the same bytes
         assert len(harness.eu.stored) == len(harness.us.stored) == 2
+
+    in_harness(work, "degrade")
+
+
+def test_what_a_caller_gave_up_counts_until_no_site_is_sent_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dual_publisher, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(dual_publisher, "PAUSES_S", (0.01,))
+
+    async def work(harness: Harness) -> None:
+        harness.eu.hangs = harness.us.hangs = True
+        with pytest.raises(SyncpointError):
+            await harness.send(b"a" * 6_000, timeout=0.2)
+        with pytest.raises(SyncpointError) as caught:
+            await harness.send(b"b" * 6_000, timeout=0.2)
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        harness.eu.hangs = harness.us.hangs = False
+        while harness.gateway.bounds._bytes:
+            await asyncio.sleep(0.01)
+        await harness.send(b"b" * 6_000)
+        assert [data[:1] for _, data in harness.eu.stored] == [b"a", b"b"]
 
     in_harness(work, "degrade")
 
