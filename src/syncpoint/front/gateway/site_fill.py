@@ -23,6 +23,7 @@ from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from syncpoint.wire.protobuf.methods import Method
@@ -202,11 +203,20 @@ class SiteFill:
     async def _round(self) -> None:
         topics = await self._topics(self.board.home)
         answering = [site.name for site in self.board.sites.values() if site.answers]
+        lacking = ""
         for topic in topics:
             if not all(topic in self._done[site] for site in answering):
-                await self._bring(topic, answering)
+                try:
+                    await self._bring(topic, answering)
+                except SyncpointError as error:
+                    if error.code in MOVABLE:
+                        raise
+                    log.warning("%s cannot be prepared for two sites: %s", topic, error)
+                    lacking = lacking or f"{topic} cannot be prepared for two sites: {error.message}"
         for site in self.board.sites.values():
-            if site.masked and site.answers:
+            if site.masked and site.answers and lacking:
+                self.board.hold(site.name, lacking)
+            elif site.masked and site.answers:
                 self.lacks[site.name] = lacks = await self._lacking(topics, answering)
                 why = f"{lacks:,} messages are not copied yet" if lacks > self._lag else ""
                 self.board.hold(site.name, why)
