@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -29,6 +30,7 @@ from syncpoint.wire.protobuf.messages import admin, pubsub
 from syncpoint.wire.protobuf.methods import Method
 
 FILL: Final = "gateway-fill-"
+NAME_MAX: Final = 255
 WINDOW_S: Final = 3600  # of topics that drop no duplicates yet
 ROUND_S: Final = 2.0
 CALL_S: Final = 5.0
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 def fill_of(topic: str) -> str:
     """The subscription by which a dual topic is copied."""
     project, _, short = topic.partition("/topics/")
+    if len(short) > NAME_MAX - len(FILL):
+        short = f"{short[:200]}-{blake2b(short.encode(), digest_size=12).hexdigest()}"
     return f"{project}/subscriptions/{FILL}{short}"
 
 
@@ -133,6 +137,7 @@ class SiteFill:
                     self._copy(topic, site)
 
     async def _bring_to(self, site: str, record: Any, subscriptions: Sequence[Any]) -> None:
+        await self._bring_schema(site, record)
         await self._made(site, methods.PUBLISHER.CreateTopic, record)
         found = await self.own.call(site, methods.ADMIN.GetTopicOptions, topic=record.name)
         if not found.duplicate_detection_window.seconds:
@@ -153,6 +158,18 @@ class SiteFill:
                 await self._made(site, methods.SUBSCRIBER.CreateSubscription, fill)
         for one in subscriptions:
             await self._made(site, methods.SUBSCRIBER.CreateSubscription, one)
+
+    async def _bring_schema(self, site: str, record: Any) -> None:
+        """Let a site have the schema of a topic; ids of revisions are each site's own."""
+        settings = record.schema_settings
+        if settings.schema and site != self.board.home:
+            settings.ClearField("first_revision_id")
+            settings.ClearField("last_revision_id")
+            schema = await self.own.call(self.board.home, methods.SCHEMAS.GetSchema, name=settings.schema, view="FULL")
+            parent, _, short = settings.schema.partition("/schemas/")
+            made = {"type": schema.type, "definition": schema.definition}
+            request = methods.SCHEMAS.CreateSchema.request(parent=parent, schema_id=short, schema=made)
+            await self._made(site, methods.SCHEMAS.CreateSchema, request)
 
     async def _made(self, site: str, method: Method, record: Any) -> bool:
         """Whether it was made; False where the site has one of that name."""
@@ -332,8 +349,7 @@ class FillStream:
                     size += one.message.ByteSize()
                 self._waiting.popleft()
             if lacking:
-                await self._publish(lacking)
-                there += [one.ack_id for one in lacking]
+                there += [one.ack_id for one in await self._publish(lacking)]
             if there:
                 await self.fill.own.call(
                     self.site, methods.SUBSCRIBER.Acknowledge, subscription=fill_of(self.topic), ack_ids=there
@@ -341,8 +357,24 @@ class FillStream:
             else:
                 await asyncio.sleep(0.05)
 
-    async def _publish(self, lacking: Sequence[Waiting]) -> None:
-        """Bring messages to the other site, under their identities. Raises `SyncpointError`."""
+    async def _publish(self, lacking: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Bring messages to the other site, under their identities; returns those that it has now. Of what it refuses
+        together each is tried alone; what it refuses then is tried again when its lease is over. Raises
+        `SyncpointError`.
+        """
+        try:
+            await self._publish_together(lacking)
+        except SyncpointError as error:
+            if error.code is not Code.INVALID_ARGUMENT:
+                raise
+            if len(lacking) > 1:
+                return [found for one in lacking for found in await self._publish([one])]
+            held = lacking[0].message.message_id
+            log.warning("message %s of %s stays at %s alone: %.300s", held, self.topic, self.site, error)
+            return ()
+        return lacking
+
+    async def _publish_together(self, lacking: Sequence[Waiting]) -> None:
         messages = [
             pubsub.PubsubMessage(
                 data=one.message.data,

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.front.gateway.dual_identities import KnownIdentities
 from syncpoint.front.gateway.dual_publish import AnswerWhen
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import HealthRules, SiteBoard, SiteState
-from syncpoint.front.gateway.site_fill import SiteFill, fill_of
+from syncpoint.front.gateway.site_fill import FillStream, SiteFill, Waiting, fill_of
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from syncpoint.wire.protobuf.methods import Method
@@ -65,3 +66,60 @@ def test_a_topic_that_cannot_be_prepared_is_named_and_the_others_are(monkeypatch
     assert [name for site, name in sites.made if site == "us" and name.startswith("s")] == ["s0", "s1"] * 2
     assert ("us", fill_of(f"{T}t2")) in sites.made
     assert f"{T}t2" not in fill._locks, "a name that somebody made up is not kept"
+
+
+class PickySites(FakeSites):
+    """The second site takes no request of these bytes or more, and no message without data; the first has a schema."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.stored, self.schemas = most, list[bytes](), list[Any]()
+
+    async def call(self, site: str, method: Method, **fields: Any) -> Any:
+        if method == methods.PUBLISHER.Publish:
+            request = method.request(**fields)
+            if request.ByteSize() >= self.most or not all(one.data for one in request.messages):
+                raise InvalidArgument("request", "is refused")
+            self.stored += [one.data for one in request.messages]
+            return method.response()
+        if method == methods.SCHEMAS.GetSchema:
+            assert site == "eu"
+            return pubsub.Schema(name=fields["name"], type=pubsub.Schema.AVRO, definition="{}", revision_id="of-eu")
+        return await super().call(site, method, **fields)
+
+    async def send(self, site: str, method: Method, request: Any) -> Any:
+        if method == methods.SCHEMAS.CreateSchema:
+            self.schemas.append((site, request.parent, request.schema_id, request.schema.definition))
+        else:
+            await super().send(site, method, request)
+
+
+def filling(sites: FakeSites) -> SiteFill:
+    board = SiteBoard([SiteState("eu", 20), SiteState("us", 10)], HealthRules())
+    return SiteFill((DualTopics(f"{T}*"),), board, sites, FakePublisher(), 10)  # type: ignore[arg-type]
+
+
+def test_a_message_that_a_site_refuses_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    sites = PickySites(200)
+    fill = filling(sites)
+    fill.publisher.both = KnownIdentities(10)
+    stream = FillStream(fill, f"{T}t0", "eu", "us")
+    datas = (b"a" * 70, b"b" * 70, b"", b"c" * 500, b"d")
+    lacking = [Waiting(f"{n}", f"gw-{n}", pubsub.PubsubMessage(data=data)) for n, data in enumerate(datas)]
+    there = asyncio.run(stream._publish(lacking))
+    assert [one.ack_id for one in there] == ["0", "1", "4"]
+    assert sites.stored == [datas[0], datas[1], datas[4]]  # the first two are too large together
+    assert caplog.text.count("stays at eu alone") == 2
+    assert [fill.publisher.both.has(f"gw-{n}", 0.0) for n in range(5)] == [True, True, False, False, True]
+
+
+def test_a_topic_gets_its_schema_and_a_long_name_is_shortened() -> None:
+    sites = PickySites(200)
+    settings = {"schema": "projects/p/schemas/four", "first_revision_id": "of-eu"}
+    topic = pubsub.Topic(name=f"{T}t0", schema_settings=settings)
+    asyncio.run(filling(sites)._bring_to("us", topic, ()))
+    assert sites.schemas == [("us", "projects/p", "four", "{}")]
+    assert topic.schema_settings.first_revision_id == ""
+    names = {fill_of(f"{T}{'l' * 250}{n}").rpartition("/")[2] for n in range(3)}
+    assert len(names) == 3
+    assert max(map(len, names)) <= 255
