@@ -433,11 +433,16 @@ class Schemas(Feature):
         definition = json.dumps({"type": "record", "name": "Number", "fields": fields})
         schema = {"type_": "AVRO", "definition": definition}
         request = {"parent": f"projects/{cell.space.project}", "schema_id": "number", "schema": schema}
-        return {"schema_settings": {"schema": cell.space.api.create_schema(request).name, "encoding": "JSON"}}
+        made = cell.space.api.create_schema(request)
+        marks = {"schemaname": made.name, "schemarevisionid": made.revision_id, "schemaencoding": "JSON"}
+        self.marks = {f"googclient_{name}": value for name, value in marks.items()}
+        return {"schema_settings": {"schema": made.name, "encoding": "JSON"}}
 
     def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         if number % 10 == 5:
             message["data"] = UNFIT
+        elif cell.has("pipeline write"):
+            message["attributes"].update(self.marks)  # rows name the revision that they fit
 
     def publishes(self, cell: Cell, message: dict[str, Any]) -> bool:
         return bool(message["data"] == UNFIT)

@@ -35,7 +35,6 @@ IMPOSSIBLE: Final[dict[tuple[str, str], str]] = {
 
 REFUSED: Final[dict[tuple[str, str], str]] = {
     ("exactly once", "push"): "INVALID_ARGUMENT",
-    ("schemas", "pipeline write"): "FAILED_PRECONDITION",
     ("pipeline write", "transforms"): "FAILED_PRECONDITION",
 }
 """Pairs that the server refuses to configure or to publish to, with the status it answers."""
@@ -80,6 +79,7 @@ TRIPLES: Final[tuple[Crossing, ...]] = (
     Crossing(("rules with actions", "forward", "push"), "rule change", "adoption"),
     Crossing(("filter", "rules with actions", "retry and dead letters"), "redrive", "adoption"),
     Crossing(("order", "duplicate detection", "transforms"), "seek back", "rolling restart"),
+    Crossing(("schemas", "pipeline write"), "seek back"),
     Crossing(("schemas", "retry and dead letters", "forward"), "redrive", "kill"),
     Crossing(("time to live", "schedules", "duplicate detection"), "suspension for sending", "kill"),
     Crossing(("order", "forward", "pipeline write"), "seek back", "kill"),

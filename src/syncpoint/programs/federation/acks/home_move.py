@@ -86,10 +86,10 @@ class HomeMove:
             self._set(name, MOVING, epoch)
         heads = {} if force else tail.heads()
         outstanding, lacked = self._drained([name for name in known if name != self._home], tail, heads, drain_s)
-        if lacked and before[1] in known:
-            for name in (before[1], *(one for one in known if one != before[1])):
-                self._set(name, before[1], epoch + 1)
-        if lacked:
+        if lacked and before[1]:  # without a home all have delivered, each in an order of its own
+            if before[1] in known:
+                for name in (before[1], *(one for one in known if one != before[1])):
+                    self._set(name, before[1], epoch + 1)
             raise self._lacks(lacked, held=before[1] not in known)
         for name in (self._home, *(one for one in known if one != self._home)):
             self._set(name, self._home, epoch + 1)
@@ -138,7 +138,7 @@ class HomeMove:
             self._sleep(LOOK_S)
 
     def _lacks(self, messages: int, *, held: bool = False) -> FailedPrecondition:
-        """`held`: there was no home to go back to."""
+        """`held`: the home before does not answer, or an earlier move broke off."""
         nobody = "No site delivers the subscription until this is repeated: " if held else ""
         return FailedPrecondition(
             f"{nobody}{self._home} lacks {messages:,} messages that other sites have: delivered later, they would come"

@@ -127,6 +127,9 @@ def test_a_home_that_would_lack_messages_is_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(FailedPrecondition, match="b lacks 60 messages"):
         move(tmp_path, sites, "b")
     assert sites.steps == [], "nobody was held"
+    monkeypatch.undo()
+    sites.homes = {"a": ("", 0), "b": ("", 0)}
+    assert move(tmp_path, sites, "b").epoch == 2, "all have delivered, so that none is held for it"
     assert move(tmp_path, sites, "b", force=True).home == "b"
 
 
