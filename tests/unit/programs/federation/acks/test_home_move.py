@@ -133,12 +133,12 @@ def test_a_home_that_would_lack_messages_is_refused(tmp_path: Path, monkeypatch:
     assert move(tmp_path, sites, "b", force=True).home == "b"
 
 
-def test_a_first_move_that_is_refused_says_that_nobody_delivers(tmp_path: Path) -> None:
+def test_a_refusal_after_a_move_that_broke_off_says_that_nobody_delivers(tmp_path: Path) -> None:
     sites = SitesInMemory()
-    sites.homes, sites.copied = {"a": ("", 0), "b": ("", 0)}, [40]
+    sites.homes, sites.copied = {"a": (MOVING, 1), "b": (MOVING, 1)}, [40]
     with pytest.raises(FailedPrecondition, match=r"No site delivers .* until this is repeated: b lacks 60"):
         move(tmp_path, sites, "b")
-    assert sites.homes == {"a": (MOVING, 1), "b": (MOVING, 1)}
+    assert sites.homes == {"a": (MOVING, 2), "b": (MOVING, 2)}
     sites.copied = [100]
     assert move(tmp_path, sites, "b").home == "b"
 
