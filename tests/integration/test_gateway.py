@@ -22,6 +22,7 @@ import pytest
 from syncpoint.front.gateway.ack_tags import TAG_BYTES
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire.protobuf.messages import pubsub
 from tests.integration.conftest import Space
 
 pytestmark = pytest.mark.shows("gateway")
@@ -253,6 +254,11 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     for server in servers:
         kept = enter(server.endpoint).api.get_subscription({"subscription": subscription})
         assert kept.ack_deadline_seconds == 30
+    with grpc.insecure_channel(gateway.endpoint) as channel:
+        publish = channel.unary_unary("/google.pubsub.v1.Publisher/Publish")
+        request = pubsub.PublishRequest(topic=space.topic("receipts"), messages=[{"data": b"x"}]).SerializeToString()
+        _, call = publish.with_call(request, metadata=[("x-syncpoint-receipt", "1")])
+        assert dict(call.trailing_metadata()) == {"x-syncpoint-receipt-problem": "UNIMPLEMENTED"}
     with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
         space.publish(topic, b"")  # the identity does not make it legal
 

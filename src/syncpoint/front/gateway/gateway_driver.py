@@ -16,6 +16,7 @@ from typing import Any, Final
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.api.health import HealthService
+from syncpoint.front.api.receipted_publish import HEADER, PROBLEM
 from syncpoint.front.api.reflection import SERVICES, reflection_methods
 from syncpoint.front.gateway.ack_tags import tags_of
 from syncpoint.front.gateway.caller_bounds import CallerBounds
@@ -30,7 +31,7 @@ from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls, named_in
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import health, pubsub
-from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming, Unary
+from syncpoint.wire.transport.calls import Call, CallContext, Methods, Streaming, Trailing, Unary
 from syncpoint.wire.transport.client import MetadataItems
 from syncpoint.wire.transport.network import AnyChannel
 from syncpoint.wire.transport.tasks import unary_async
@@ -46,6 +47,16 @@ class SiteAccess:
 
     open_channel: Callable[[], AnyChannel]
     own: Callable[[], MetadataItems] = lambda: ()
+
+
+def without_receipt(publish: Unary) -> Unary:
+    """Publish, which tells who asks for a receipt that sites alone give them."""
+
+    def handle(call: Any, request: bytes) -> None:
+        call.trail(PROBLEM, Code.UNIMPLEMENTED.name.encode())
+        publish.handler(call, request)
+
+    return publish.varied(HEADER, Trailing(handle))
 
 
 class Gateway:
@@ -136,6 +147,9 @@ class Gateway:
         if self.file.dual:
             table[methods.PUBLISHER.Publish.encode()] = unary_async(self.publisher.publish)
             table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self._pull)
+        publish = table[methods.PUBLISHER.Publish.encode()]
+        assert isinstance(publish, Unary)
+        table[methods.PUBLISHER.Publish.encode()] = without_receipt(publish)
         return table
 
     # -- the life of it -----------------------------------------------------------------------------------------------

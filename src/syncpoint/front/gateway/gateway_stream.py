@@ -31,6 +31,7 @@ from syncpoint.wire.transport.calls import CallContext, Methods, Streaming, Stre
 from syncpoint.wire.transport.network import AnyStream
 
 UPWARD_BYTES_MAX: Final = 8 << 20  # requests of one client that wait for its site
+UPWARD_TOTAL_BYTES_MAX: Final = 256 << 20  # of all clients: who calls is not checked here
 TRY_AGAIN: Final = "The service was unable to fulfill your request. Please try again. [code=8a75]"
 LOOK_S: Final = 0.1  # between two looks whether what was lent is back
 _ACKS, _DEADLINES = 2, 4
@@ -49,7 +50,7 @@ class GatewayStreams:
         self.calls, self.drain_s = calls, drain_s
         self.tasks = Tasks()
         self.open: dict[GatewayStream, None] = {}
-        self.moved = self.responses = 0
+        self.moved = self.responses = self.upward_bytes = 0
         self.book_of: Callable[[CallContext, str], Awaitable[DualBook | None]] = _no_book
 
     def methods(self) -> Methods:
@@ -111,11 +112,15 @@ class GatewayStream:
             self.streams.tasks.start(self._run(request))
             return
         self._upward.append(request)
-        self._upward_bytes += len(request)
-        if self._upward_bytes > UPWARD_BYTES_MAX:
+        self._count(len(request))
+        if self._upward_bytes > UPWARD_BYTES_MAX or self.streams.upward_bytes > UPWARD_TOTAL_BYTES_MAX:
             self.finish(Unavailable(TRY_AGAIN))
         else:
             self._send_soon()
+
+    def _count(self, size: int) -> None:
+        self._upward_bytes += size
+        self.streams.upward_bytes += size
 
     def _ended(self) -> None:
         self._half_closed = True
@@ -171,7 +176,7 @@ class GatewayStream:
         try:
             while self._upward and (self._upstream is not None or self._moving):
                 request = self._upward.popleft()
-                self._upward_bytes -= len(request)
+                self._count(-len(request))
                 rest = await self._without_acks(request)
                 if self._upstream is not None and (rest or not request):
                     await self._upstream.send(rest)
@@ -343,6 +348,8 @@ class GatewayStream:
         if self._over:
             return
         self._over = True
+        self._upward.clear()
+        self._count(-self._upward_bytes)
         self.streams.open.pop(self, None)
         if self._moving:
             self._done_with()

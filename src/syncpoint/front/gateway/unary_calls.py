@@ -21,6 +21,7 @@ from syncpoint.base.kernel.publish import topic_of
 from syncpoint.base.model import varint
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, Unprocessed, not_a
 from syncpoint.base.model.limits import ACK_REQUEST_BYTES_MAX
+from syncpoint.front.api.receipted_publish import HEADER
 from syncpoint.front.gateway.ack_tags import TAG_BYTES, merged_error, tagged_error
 from syncpoint.front.gateway.caller_bounds import CallerBounds
 from syncpoint.front.gateway.site_board import SiteBoard
@@ -38,7 +39,7 @@ DEADLINE_S: Final = 60.0  # of callers who name none
 ACK_BYTES_MAX: Final = 2 * ACK_REQUEST_BYTES_MAX
 ACK_ID_FIELD_BYTES: Final = 50  # of an ack id as sites spell them, with its head
 _READS: Final = ("Get", "List", "Validate", "Test")
-_NOT_OURS: Final = frozenset((SECRET, b"syncpoint-stream", b"user-agent", b"host"))
+_NOT_OURS: Final = frozenset((SECRET, b"syncpoint-stream", b"user-agent", b"host", HEADER))
 _DONE: Final = {"Create": Code.ALREADY_EXISTS, "Commit": Code.ALREADY_EXISTS, "Delete": Code.NOT_FOUND}
 """What a site answers where a change was made there before, by how the method's name begins."""
 

@@ -11,7 +11,7 @@ import pytest
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.front.api.health import HealthService
-from syncpoint.front.gateway import dual_publisher
+from syncpoint.front.gateway import dual_publisher, gateway_stream
 from syncpoint.front.gateway.ack_tags import tag_of
 from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
@@ -232,6 +232,31 @@ def test_who_shows_nothing_does_not_pass_for_the_gateway() -> None:
     async def work(harness: Harness) -> None:
         await harness.send(b"x")
         assert harness.eu.shown[-1][b"authorization"] == b""
+
+    in_harness(work)
+
+
+def test_what_waits_on_all_streams_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one caller the limits of the file bound it; but a stranger has as many names as it makes up."""
+    monkeypatch.setattr(gateway_stream, "UPWARD_TOTAL_BYTES_MAX", 5_000)
+
+    async def work(harness: Harness) -> None:
+        stream = harness.client.stream(methods.SUBSCRIBER.StreamingPull)
+        opening = pubsub.StreamingPullRequest(subscription="s", stream_ack_deadline_seconds=10)
+        await stream.send(opening.SerializeToString())
+        assert await stream.receive()
+        harness.eu.hangs = harness.us.hangs = True
+        more = pubsub.StreamingPullRequest(ack_ids=[tag_of("eu").decode() + "x" * 1_000]).SerializeToString()
+        for number in range(5):
+            await stream.send(more)
+            await asyncio.sleep(0.001)
+            assert harness.gateway.streams.upward_bytes <= number * len(more)
+        assert harness.gateway.streams.upward_bytes > 0
+        await stream.send(more)
+        await stream.send(more)
+        with pytest.raises(Unavailable):
+            await stream.receive()
+        assert harness.gateway.streams.upward_bytes == 0
 
     in_harness(work)
 
