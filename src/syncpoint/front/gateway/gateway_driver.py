@@ -253,7 +253,7 @@ class Gateway:
             "home": self.board.home,
             "ready": self.ready,
             "changesLeft": self.board.changes_left(now),
-            "streams": self.bounds.open_streams(),
+            "streams": self.bounds.open_streams,
             "movedStreams": self.streams.moved,
             "responses": self.streams.responses,
             "refused": self.bounds.refused,
