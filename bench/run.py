@@ -20,7 +20,7 @@ from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
-NAMED = "client unused guard counting features fairness neighbor restarts ranges rest cluster spark"
+NAMED = "client unused guard counting features fairness gateway laggards neighbor restarts ranges rest cluster spark"
 KNOWN = (*FULL, *NAMED.split())
 """Beyond `FULL`, run only when they are named: another source tree, an hour, many processes, Java."""
 
