@@ -69,6 +69,7 @@ class DrillAdmin:
                     )
             kept.abort = False
             kept.start_time.FromNanoseconds(now_ns)
+        kept.DiscardUnknownFields()
         kept.ClearField("end_time")
         if kept.state != admin.Drill.RUNNING:
             kept.end_time.FromNanoseconds(now_ns)

@@ -16,7 +16,7 @@ from typing import Final
 
 from syncpoint.base.kernel import split
 from syncpoint.base.kernel.errors import Malformed
-from syncpoint.base.model.errors import SyncpointError, not_a
+from syncpoint.base.model.errors import Code, SyncpointError, not_a
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.caller_bounds import caller_of
 from syncpoint.front.gateway.dual_identities import BOTH_MAX, KnownIdentities
@@ -26,6 +26,7 @@ from syncpoint.front.gateway.unary_calls import UnaryCalls, left_s, passed_on
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.front.proxy.retrying import PAUSES_S
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Call
 from syncpoint.wire.transport.client import MetadataItems
 
@@ -82,8 +83,21 @@ class DualPublisher:
             return await self._calls.publish(call, request)
         with ExitStack() as counted:
             counted.enter_context(self._calls.bounds.sending(call, len(request)))
-            await self._ready(topic)
+            await self._prepare(call, topic)
             return await self._publish(call, request, answer, counted)
+
+    async def _prepare(self, call: Call, topic: str) -> None:
+        """The gateway looks with rights of its own: who may not publish reads that, and not what it has seen."""
+        try:
+            await self._ready(topic)
+        except SyncpointError as error:
+            nothing = pubsub.PublishRequest(topic=topic).SerializeToString()  # no site stores it
+            try:
+                await self._calls.at_home(call, methods.PUBLISHER.Publish, nothing)
+            except SyncpointError as refused:
+                if refused.code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
+                    raise refused from None
+            raise error from None
 
     async def _publish(self, call: Call, request: bytes, answer: AnswerWhen, counted: ExitStack) -> bytes:
         """`counted`: the caller's share. What goes on after the caller has given up still takes of it."""

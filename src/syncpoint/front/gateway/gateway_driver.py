@@ -50,7 +50,7 @@ class SiteAccess:
 
 
 def without_receipt(publish: Unary) -> Unary:
-    """Publish, which tells who asks for a receipt that sites alone give them."""
+    """Publish, with the reason why a gateway has no receipt for who asks for one."""
 
     def handle(call: Any, request: bytes) -> None:
         call.trail(PROBLEM, Code.UNIMPLEMENTED.name.encode())

@@ -50,6 +50,14 @@ def test_a_drill_is_recorded_aborted_and_ended_once(desk) -> None:
     assert shown.last_drill == done
 
 
+def test_nothing_is_kept_that_no_drill_has(desk) -> None:
+    drill = admin.Drill(project=P, drill="one", kind="hang", target="pid 1", state=admin.Drill.DONE)
+    drill.MergeFromString(b"\xc2\x3e\x03abc")  # a field that is not known
+    kept = asyncio.run(desk.drills.record(admin.RecordDrillRequest(drill=drill)))
+    assert b"abc" not in kept.SerializeToString()
+    assert kept.drill == "one"
+
+
 def test_of_a_project_one_drill_runs_at_a_time_until_its_deadline(desk) -> None:
     desk.record("one")
     with pytest.raises(FailedPrecondition, match="The drill one of projects/p runs until"):

@@ -261,6 +261,23 @@ def test_what_waits_on_all_streams_together_is_bounded(monkeypatch: pytest.Monke
     in_harness(work)
 
 
+@pytest.mark.parametrize("code", [Code.PERMISSION_DENIED, Code.NOT_FOUND])
+def test_who_may_not_publish_learns_nothing_of_what_the_gateway_sees(code: Code) -> None:
+    async def work(harness: Harness) -> None:
+        async def missing(topic: str) -> None:
+            raise SyncpointError(Code.NOT_FOUND, "seen with the gateway's own rights")
+
+        harness.gateway.fill.ready = missing  # type: ignore[method-assign]
+        harness.eu.refuses = code  # as the home answers the caller
+        with pytest.raises(SyncpointError) as caught:
+            await harness.send(b"x")
+        assert caught.value.code is code
+        assert ("own rights" in caught.value.message) is (code is Code.NOT_FOUND)
+        assert harness.eu.stored == harness.us.stored == []
+
+    in_harness(work, "degrade")
+
+
 def test_nothing_is_kept_of_topics_that_no_site_can_have() -> None:
     async def work(harness: Harness) -> None:
         assert harness.gateway.publisher.answer_of("t" * 5_000) is None
