@@ -7,8 +7,8 @@ which the site recognises, or may be delivered again after a move.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from syncpoint.front.gateway.dual_publish import OWN
 
@@ -54,19 +54,27 @@ class KnownIdentities:
         return at is not None and same_message(identity, published_s, at)
 
 
+class Acked(NamedTuple):
+    """A message that was acknowledged. `at`: its publish time; `known`: the sites that know, by tag, with its publish
+    time there.
+    """
+
+    at: float
+    known: tuple[tuple[str, float], ...]
+
+
 class AckBook:
     """One subscription: what was lent under which ack id, what is acknowledged, and what the other site's copies are
     held under, to be acknowledged with it. `tags`: how ack ids of the two sites begin.
 
     A message that comes again from the site that confirmed its acknowledgement was reset by a seek, and is delivered.
-    It is left out once at each site that did not know: where its copy is, or, if the site was gone, both.
+    It is left out once where the site did not know: as its copy, as what a site that was gone lent, or stored anew
+    after the disks were lost, which the publish time shows.
     """
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = frozenset(tags)
-        self.acked: OrderedDict[str, tuple[float, frozenset[str]]] = (
-            OrderedDict()
-        )  # publish time; sites that do not know
+        self.acked: OrderedDict[str, Acked] = OrderedDict()
         self._held_at = ""
         self.lent: OrderedDict[str, tuple[str, float]] = OrderedDict()  # ack id, as clients have it -> message
         self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
@@ -87,18 +95,17 @@ class AckBook:
         return True
 
     def _left_out(self, tag: str, identity: str, published_s: float) -> bool:
-        at, unaware = self.acked.get(identity, (0.0, frozenset[str]()))
-        if tag not in unaware or not same_message(identity, published_s, at):
+        acked = self.acked.get(identity)
+        if acked is None or (tag, published_s) in acked.known or not same_message(identity, published_s, acked.at):
             return False
-        self._note(identity, at, unaware - {tag})
+        self._note(identity, acked.at, {**dict(acked.known), tag: published_s})
         return True
 
-    def _note(self, identity: str, published_s: float, unaware: frozenset[str]) -> None:
-        self.acked.pop(identity, None)
-        if unaware:
-            self.acked[identity] = published_s, unaware
-            if len(self.acked) > ACKED_MAX:
-                self.acked.popitem(last=False)
+    def _note(self, identity: str, at: float, known: Mapping[str, float]) -> None:
+        self.acked[identity] = Acked(at, tuple(known.items()))
+        self.acked.move_to_end(identity)
+        if len(self.acked) > ACKED_MAX:
+            self.acked.popitem(last=False)
 
     def acknowledged(self, ack_ids: list[str], *, gone: bool = False) -> list[str]:
         """A subscriber acknowledged these, which the site that lent them confirmed unless it is `gone`; returns the ack
@@ -108,17 +115,17 @@ class AckBook:
         for ack_id in ack_ids:
             identity, published_s = self.lent.pop(ack_id, ("", 0.0))
             if identity:
-                at, unaware = self.acked.get(identity, (published_s, self._tags))
-                if not same_message(identity, published_s, at):
-                    unaware = self._tags
+                acked = self.acked.get(identity)
+                same = acked is not None and same_message(identity, published_s, acked.at)
+                known = dict(acked.known) if acked is not None and same else {}
                 if not gone:
-                    unaware -= {one for one in self._tags if ack_id.startswith(one)}
+                    known |= {one: published_s for one in self._tags if ack_id.startswith(one)}
                 copy = self.held.get(identity)
                 if copy is not None and same_message(identity, copy[1], published_s):
                     del self.held[identity]
                     found.append(copy[0])
-                    unaware -= {self._held_at}
-                self._note(identity, published_s, unaware)
+                    known[self._held_at] = copy[1]
+                self._note(identity, published_s, known)
         return found
 
     def knows(self, ack_ids: list[str]) -> bool:

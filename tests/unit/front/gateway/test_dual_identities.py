@@ -52,8 +52,9 @@ def test_what_comes_again_from_a_site_that_knows_is_a_replay() -> None:
     assert not book.hold("us.", "gw-a", "copy", 0.0)  # the copy of what was acknowledged, which us did not know
     assert book.hold("us.", "gw-a", "copy", 0.0)  # it does now
     assert book.acknowledged(["eu.2"]) == ["copy"]
-    assert book.acked == {}
     assert book.dropped == 0
+    assert not book.deliver("eu.", "3", "gw-a", 50.0)  # stored anew, at a site that lost its disks
+    assert book.deliver("eu.", "3", "gw-a", 50.0)
 
 
 def test_a_site_that_was_gone_leaves_out_once_what_was_acknowledged_meanwhile() -> None:
