@@ -23,6 +23,9 @@ Update = (
 )
 
 
+PATHS_MAX = 1000  # every field of a resource several times; more would only take the time of others
+
+
 def checked_paths(request: Update, resource: Message, mutable: Collection[str]) -> list[str]:
     """The paths of a request's mask. `resource`: a message of the kind to change; `mutable`: its fields that may be.
 
@@ -34,6 +37,10 @@ def checked_paths(request: Update, resource: Message, mutable: Collection[str]) 
         raise refused(
             "update_mask",
             f"The update_mask in the {request_name} must be set, and must contain a non-empty paths list.",
+        )
+    if len(paths) > PATHS_MAX:
+        raise refused(
+            "update_mask", f"The update_mask in the {request_name} has {len(paths)} paths; the maximum is {PATHS_MAX}."
         )
     start = f"Invalid update_mask provided in the {request_name}:"
     for path in paths:

@@ -146,6 +146,7 @@ def test_update(service: Any) -> None:
     [
         ([], "The update_mask in the UpdateTopicRequest must be set, and must contain a non-empty paths list."),
         (["nope"], "'nope' is not a known Topic field"),
+        (["labels"] * 1001, "has 1001 paths; the maximum is 1000"),
         (["messageRetentionDuration"], "is not a known Topic field"),
         (["labels.a"], "is not a known Topic field"),
         (["*"], "is not a known Topic field"),
