@@ -123,7 +123,8 @@ def _print_described(found: Any, copies: list[dict[str, str]]) -> None:
     one, terms = found.disaster_class, found.terms
     writer = f", publishes: {one.writer}" if one.writer else ""
     kept = ", ".join(map(short_id, found.records_topics))
-    records = f"{found.recorded_topics} of {found.topics} topics{f', in {kept}' if kept else ''}"
+    others = found.topics - sum(name.startswith(f"{found.project}/") for name in found.records_topics)
+    records = f"{found.recorded_topics} of {others} topics{f', in {kept}' if kept else ''}"
     homes = ", ".join(f"{short_id(home.subscription)} at {home.home}" for home in found.homes)
     print_table(
         ["", "DECLARED", "ACTUAL"],
