@@ -124,7 +124,8 @@ class AckBook:
                 if copy is not None and same_message(identity, copy[1], published_s):
                     del self.held[identity]
                     found.append(copy[0])
-                    known[self._held_at] = copy[1]
+                    if not gone:  # else the copy is given back just now, and comes once more, to be left out
+                        known[self._held_at] = copy[1]
                 self._note(identity, published_s, known)
         return found
 

@@ -57,6 +57,16 @@ def test_what_comes_again_from_a_site_that_knows_is_a_replay() -> None:
     assert book.deliver("eu.", "3", "gw-a", 50.0)
 
 
+def test_a_copy_that_is_given_back_while_it_is_acknowledged_is_left_out_once() -> None:
+    """The home was lost, its copies go back to the other site, and an acknowledgement for the lost one comes."""
+    book = AckBook(TAGS)
+    book.deliver("eu.", "1", "gw-a", 0.0)
+    assert book.hold("us.", "gw-a", "copy", 0.0)
+    assert book.acknowledged(["eu.1"], gone=True) == ["copy"]
+    assert not book.deliver("us.", "2", "gw-a", 0.0)
+    assert book.deliver("us.", "3", "gw-a", 0.0)  # after a seek
+
+
 def test_a_site_that_was_gone_leaves_out_once_what_was_acknowledged_meanwhile() -> None:
     book = AckBook(TAGS)
     book.deliver("eu.", "1", "gw-a", 0.0)
