@@ -121,7 +121,7 @@ function CreateSnapshot({ project, onClose }: { project: string; onClose: () => 
         }}
       >
         <Field label="Name">{(field) => <input id={field} required value={id} onChange={(event) => setId(event.target.value)} />}</Field>
-        <Field label="Subscription" hint="The snapshot keeps what it has acknowledged by now.">
+        <Field label="Subscription" hint="The snapshot keeps what it has not acknowledged by now.">
           {(field) => (
             <>
               <input id={field} required list="snapshot-subscriptions" value={of} onChange={(event) => setOf(event.target.value)} />
