@@ -30,10 +30,12 @@ from tests.kit.probing import held_probers
 pytestmark = pytest.mark.shows("dashboards")
 
 PROMETHEUS = shutil.which("prometheus")
-NOTHING_TO_SHOW = (  # without routers, and while probers find nothing wrong
+NOTHING_TO_SHOW = (  # without routers, while probers find nothing wrong, and before ten minutes with a subscriber
     "Router.Route",
     'sloth_slo="router-assignment"',
     "syncpoint_prober_wrong_total",
+    "syncpoint_subscription_oldest_unacked_age_seconds) and",
+    'sloth_slo="delivery-freshness"',
 )
 
 

@@ -103,7 +103,9 @@ class Youngest(NamedTuple):
         on = ", ".join(self.on)
         having = f"sum by ({on}) ({self.having.promql})"
         if self.for_s:
-            having = f"min_over_time(({having})[{self.for_s / 60:g}m:1m])"
+            minutes = f"{self.for_s / 60:g}m"
+            existed = f"sum by ({on}) ({self.having.promql} offset {minutes})"
+            having = f"min_over_time(({having})[{minutes}:1m]) > 0 and on ({on}) {existed}"
         return f"max(max by ({on}) ({self.age.promql}) and on ({on}) ({having} > 0))"
 
 

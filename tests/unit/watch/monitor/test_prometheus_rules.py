@@ -17,9 +17,11 @@ from syncpoint.watch.metrics.family import MetricKind
 from syncpoint.watch.metrics.family_table import FAMILIES
 from syncpoint.watch.monitor.alert_rules import THRESHOLD_RULES, budget_rule
 from syncpoint.watch.monitor.grafana_dashboards import PUBLISHERS, dashboards, expressions
+from syncpoint.watch.monitor.indicators import Youngest
 from syncpoint.watch.monitor.monitor_settings import RUNBOOKS
 from syncpoint.watch.monitor.objectives import shipped
 from syncpoint.watch.monitor.prometheus_rules import rules_file
+from syncpoint.watch.monitor.sli_table import BY_NAME as SLI_BY_NAME
 from syncpoint.watch.monitor.sli_table import SLIS
 
 pytestmark = pytest.mark.shows("monitor", "dashboards")
@@ -297,3 +299,35 @@ def test_the_same_panel_is_regrouped_by_topic_region_and_process() -> None:
     assert by_title["Messages published"] == f"sum {rate}"
     for title, label in (("topic", "topic"), ("region", "region"), ("process", "process")):
         assert by_title[f"Messages published, by {title}"] == f"sum by ({label}) {rate}"
+
+
+@needs_promtool
+def test_only_subscriptions_with_subscribers_for_ten_minutes_are_late(tmp_path: Path) -> None:
+    measure = SLI_BY_NAME["delivery-freshness"].measure
+    assert isinstance(measure, Youngest)
+
+    def series(name: str, subscription: str, values: str) -> dict[str, str]:
+        return {
+            "series": f'syncpoint_subscription_{name}{{project="p",subscription="{subscription}"}}',
+            "values": values,
+        }
+
+    def found(at: str, *age: int) -> dict[str, object]:
+        samples = [{"labels": "{}", "value": one} for one in age]
+        return {"expr": measure.query, "eval_time": at, "exp_samples": samples}
+
+    check(
+        tmp_path,
+        {
+            "interval": "30s",
+            "input_series": [
+                series("oldest_unacked_age_seconds", "served", "40x80"),
+                series("subscribers", "served", "2x80"),
+                series("oldest_unacked_age_seconds", "alone", "9000x80"),
+                series("subscribers", "alone", "0x80"),
+                series("oldest_unacked_age_seconds", "now-and-then", "7000x80"),
+                series("subscribers", "now-and-then", " ".join(["0x1 1x11"] * 6)),
+            ],
+            "promql_expr_test": [found("5m"), found("8m"), found("11m", 40), found("30m", 40)],
+        },
+    )
