@@ -58,6 +58,8 @@ class DrillAdmin:
         if before is not None:
             if before.state != admin.Drill.RUNNING:
                 raise FailedPrecondition(f"The drill {wanted.drill} has ended. Give another one another id.")
+            if wanted.state == admin.Drill.RUNNING and wanted.deadline != before.deadline:  # no retry
+                raise FailedPrecondition(f"The drill {wanted.drill} is running already. Give this one another id.")
             kept.abort = before.abort
             kept.start_time.CopyFrom(before.start_time)
         else:

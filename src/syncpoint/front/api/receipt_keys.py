@@ -3,7 +3,7 @@
 Place: under `receipt_admin`, one in every process that clients call; public halves are settings of the catalog.
 Promise: a private key is drawn when the first receipt is signed, never leaves this process and is never written down.
 Its public half is in the catalog before that, and stays: receipts are checked years later. Of more than KEYS_MAX the
-oldest are forgotten; who kept the set can still check theirs.
+oldest are forgotten, and sign no more; who kept the set can still check theirs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReceiptKeys:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         async with self._making:
-            if self._key is None:
+            if self._key is None or self._control.catalog.setting(PREFIX + self._key[0]) is None:
                 private = Ed25519PrivateKey.generate()
                 public = private.public_key()
                 made = key_id(public), private

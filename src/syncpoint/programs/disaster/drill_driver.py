@@ -146,7 +146,10 @@ class DrillRun:
                 self._undo(entry)
                 journal.note("undone", number=entry["number"])
             back = time.monotonic()
-            while not prober.well(back + WELL_S) and time.monotonic() < began + self.plan.limit_s:
+            while not prober.well(back + WELL_S):
+                if time.monotonic() > began + self.plan.limit_s:
+                    self.reason = self.reason or "clients did not go on after the rollback, within its limit"
+                    break
                 time.sleep(PACE_S)
         finally:
             prober.finish(LAST_MESSAGES_S)

@@ -8,6 +8,7 @@ keeps in memory and sends as `authorization`. There are no cookies, so no page o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -148,8 +149,7 @@ def console_pages(
 
     async def runbook(request: Request) -> Response:
         rule = request.query_params.get("rule", "")
-        page = pages().get(RUNBOOKS_PAGE)
-        text = "" if page is None else section(page.read_text(encoding="utf-8"), rule.lower())
+        text = await asyncio.to_thread(_runbook, rule.lower())
         if not text:
             raise SyncpointError(Code.NOT_FOUND, f"There is no runbook for {rule!r}.")
         return _json({"text": text})
@@ -212,6 +212,12 @@ def _answered(page: Page) -> Page:
             return Response(content, status_of(error), headers, media_type="application/json")
 
     return answered
+
+
+def _runbook(rule: str) -> str:
+    """What the shipped runbooks say of an alert's rule; empty: nothing."""
+    page = pages().get(RUNBOOKS_PAGE)
+    return "" if page is None else section(page.read_text(encoding="utf-8"), rule)
 
 
 def _json(content: Any) -> Response:

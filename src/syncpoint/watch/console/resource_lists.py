@@ -328,6 +328,6 @@ def _short(name: str) -> str:
 
 def _count(query: Mapping[str, str], name: str, most: int) -> int:
     text = query.get(name, "0")
-    if not text.isdecimal() or int(text) > most:
+    if not text.isdecimal() or len(text) > 20 or int(text) > most:
         raise InvalidArgument(name, f"must be a number from 0 to {most}")
     return int(text)

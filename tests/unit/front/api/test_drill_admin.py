@@ -50,6 +50,14 @@ def test_a_drill_is_recorded_aborted_and_ended_once(desk) -> None:
     assert shown.last_drill == done
 
 
+def test_two_programs_do_not_run_one_drill(desk) -> None:
+    desk.record()
+    desk.record()  # the answer to the first was lost
+    with pytest.raises(FailedPrecondition, match="is running already"):
+        desk.record(left_s=61)
+    assert desk.record(state=admin.Drill.DONE, left_s=61).state == admin.Drill.DONE
+
+
 def test_nothing_is_kept_that_no_drill_has(desk) -> None:
     drill = admin.Drill(project=P, drill="one", kind="hang", target="pid 1", state=admin.Drill.DONE)
     drill.MergeFromString(b"\xc2\x3e\x03abc")  # a field that is not known

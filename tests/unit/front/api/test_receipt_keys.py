@@ -68,14 +68,18 @@ def test_nothing_is_signed_with_a_key_that_is_not_published(plane) -> None:
     read_receipt(asyncio.run(keys.sign(CLAIMS)), [keys_of(plane)])
 
 
-def test_the_oldest_keys_are_forgotten(plane, monkeypatch) -> None:
+def test_the_oldest_keys_are_forgotten_and_sign_no_more(plane, monkeypatch) -> None:
     monkeypatch.setattr(receipt_keys, "KEYS_MAX", 3)
-    texts = []
-    for _ in range(5):
-        texts.append(asyncio.run(ReceiptKeys(plane).sign(CLAIMS)))
+
+    def signed(keys: ReceiptKeys) -> str:
         plane.clock.advance(1)
+        return asyncio.run(keys.sign(CLAIMS))
+
+    oldest = ReceiptKeys(plane)
+    texts = [signed(oldest), *(signed(ReceiptKeys(plane)) for _ in range(4))]
     assert len(plane.catalog.settings_named(PREFIX)) == 3
     for text in texts[2:]:
         read_receipt(text, [keys_of(plane)])
     with pytest.raises(InvalidArgument):
         read_receipt(texts[1], [keys_of(plane)])
+    read_receipt(signed(oldest), [keys_of(plane)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, Unavailable
+from syncpoint.programs.disaster import drill_driver
 from syncpoint.programs.disaster.drill_driver import DrillRun
 from syncpoint.programs.disaster.drill_journal import DrillJournal
 from syncpoint.programs.disaster.drill_plan import parse_plan
@@ -65,3 +66,28 @@ def test_a_certificate_counts_what_never_goes_on_again() -> None:
     found = prober.certificate(0)
     assert found["publish_gap_ms"] >= 100
     assert found["receive_gap_ms"] >= 100
+
+
+def test_a_drill_after_which_clients_do_not_go_on_has_not_ended_as_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StuckProber:
+        confirmed = received = (1,)
+
+        def __init__(self, *of: Any) -> None:
+            pass
+
+        start = restart = lambda self: None
+        finish = lambda self, patience_s: None  # noqa: E731
+        well = lambda self, since: False  # noqa: E731
+        certificate = lambda self, not_copied: {"lost": 1}  # noqa: E731
+
+    plan = parse_plan({"kind": "hang", "pid": "7", "for": "50ms", "limit": "60ms"})
+    monkeypatch.setattr(drill_driver, "OutsideProber", StuckProber)
+    monkeypatch.setattr(drill_driver, "make_failure", lambda plan, journal: None)
+    monkeypatch.setattr(drill_driver, "WARM_S", 0.0)
+    run = DrillRun("one", "projects/p", plan, lambda: FailingClient(Unavailable("gone")), tmp_path)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(DrillRun, "_made", lambda self, client, journal: ("t", "s"))
+    journal = DrillJournal(tmp_path / "one.journal")
+    assert run._measured(run.connect(), journal, time.monotonic()) == {"lost": 1}
+    assert "did not go on" in run.reason

@@ -171,7 +171,7 @@ async def test_who_may_list_a_project_is_asked(served: Served) -> None:
     assert (await page_of(served, TOPICS, authorization="Bearer good"))["rows"] == []
 
 
-@pytest.mark.parametrize("query", ["sort=color", "begin=-1", "size=201", "begin=x"])
+@pytest.mark.parametrize("query", ["sort=color", "begin=-1", "size=201", "begin=x", f"begin={'9' * 5000}"])
 @plain_test(run)
 async def test_what_is_no_list_is_refused(served: Served, *, query: str) -> None:
     assert (await served.ask("GET", f"{TOPICS}&{query}"))[0] == 400
