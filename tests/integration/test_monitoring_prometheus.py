@@ -34,6 +34,8 @@ NOTHING_TO_SHOW = (  # without routers, while probers find nothing wrong, and be
     "Router.Route",
     'sloth_slo="router-assignment"',
     "syncpoint_prober_wrong_total",
+    "syncpoint_federation_",
+    "syncpoint_gateway_",
     "syncpoint_subscription_oldest_unacked_age_seconds) and",
     'sloth_slo="delivery-freshness"',
 )

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from syncpoint.node.cluster.settings import ClusterSettings, parse
+from syncpoint.programs.cli.federation_file import load_file
 from syncpoint.programs.cli.main import cli
 
 pytestmark = pytest.mark.shows("packages")
@@ -228,9 +229,59 @@ class TestClusterFile:
             assert budget["selector"] == spec["selector"]
 
 
+FEDERATION: dict[str, Any] = {
+    "image": "registry.example/syncpoint-spark:0.1.0",
+    "envSecret": "tokens",
+    "filesSecret": "certificates",
+    "file": {
+        "version": 1,
+        "clusters": {
+            "eu": {"endpoint": "eu:8085", "tls": {"ca": "/etc/syncpoint/files/ca.crt"}, "token": {"env": "EU_TOKEN"}},
+            "us": {"endpoint": "us:8085"},
+        },
+        "namespaces": {"shop": {"clusters": ["eu", "us"]}},
+        "runtime": {"shared": "projects/shop/federations/main", "trigger": "1s"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["node", "cluster"])
+def test_a_federation_is_a_file_and_a_pair_of_pods_that_run_it(name: str, tmp_path: Path) -> None:
+    values = merged(example(name), {"federations": {"shop": FEDERATION}, "metrics": {"otlp": "http://collector:4318"}})
+    manifests, full = rendered(values), "sp-syncpoint-federation-shop"
+    deployment, file = of_kind(manifests, "Deployment")[full], of_kind(manifests, "ConfigMap")[full]
+    for version in KUBERNETES:
+        kubernetes_validate.validate(deployment, version, strict=True)
+        kubernetes_validate.validate(file, version, strict=True)
+    spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["replicas"] == 2
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts.keys() == {one["name"] for one in pod["volumes"]}
+    assert container["envFrom"] == [{"secretRef": {"name": "tokens"}}]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    (tmp_path / "federation.yaml").write_text(file["data"]["federation.yaml"])
+    found, _ = load_file(tmp_path / "federation.yaml")
+    assert found.runtime.shared == FEDERATION["file"]["runtime"]["shared"]
+    assert str(found.runtime.state).startswith(mounts["state"] + "/")
+    assert found.runtime.metrics == f"0.0.0.0:{container['ports'][0]['containerPort']}"
+    group, command, path, *words = container["args"]
+    assert path == mounts["file"] + "/federation.yaml"
+    federation = cli.get_command(click.Context(cli), group)
+    assert isinstance(federation, click.Group)
+    run = federation.get_command(click.Context(federation), command)
+    assert run is not None
+    assert {word.partition("=")[0] for word in words} <= {option for one in run.params for option in one.opts}
+    others = {one["metadata"]["name"] for one in of_kind(manifests, "StatefulSet").values()}
+    assert others == {one["metadata"]["name"] for one in of_kind(rendered(example(name)), "StatefulSet").values()}
+
+
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
+        ("node", {"federations": {"shop": {"image": "i", "file": {"runtime": {}}}}}, "shared"),
+        ("node", {"federations": {"Shop": FEDERATION}}, "Shop"),
         ("node", {"insecure": False}, "without TLS"),
         ("node-production", {"auth": {"secretName": ""}}, "insecure=true"),
         ("cluster", {"cluster": {"tlsSecret": ""}}, "would not be encrypted"),

@@ -28,7 +28,7 @@ def test_the_linter_has_nothing_to_say() -> None:
 def test_what_it_copies_there_is() -> None:
     copied = [line.split()[1:-1] for line in TEXT.splitlines() if line.startswith("COPY ") and "--from" not in line]
     names = [name for names in copied for name in names]
-    assert len(names) == 9
+    assert len(names) == 10
     for name in names:
         assert (ROOT / name).exists(), name
 

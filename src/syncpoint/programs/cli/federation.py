@@ -29,6 +29,7 @@ from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
 from syncpoint.programs.cli.federation_home import home
 from syncpoint.programs.cli.federation_plan import plan
 from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.metrics_export import exporting, metrics_export_options
 from syncpoint.programs.cli.output import inform, print_drawn, print_json
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -73,8 +74,11 @@ def validate(settings: Settings, file: Path) -> None:
 @file_argument
 @click.option("--once", is_flag=True, help="Copy what exists now, then exit.")
 @click.option("--quiet", is_flag=True, help="Print no table, only the log.")
+@metrics_export_options
 @with_settings
-def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
+def run(
+    settings: Settings, file: Path, once: bool, quiet: bool, otlp_metrics: str, otlp_metrics_interval: float | None
+) -> None:
     """Run the federation until Ctrl-C, SIGTERM or `federation stop`.
 
     Spark is started when messages wait, scales with the backlog, and is stopped when idle (`runtime.idle`;
@@ -112,7 +116,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             error.message,
             f"`syncpoint federation status {file}` shows its progress, `syncpoint federation stop {file}` stops it.",
         ) from error
-    metrics = Metrics() if found.runtime.metrics else None
+    metrics = Metrics()
     unable: dict[str, str] = {}
     lines: list[str] = []
     stopping = threading.Event()
@@ -141,15 +145,16 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             exchange.stop()
 
     try:
-        if metrics is not None:
+        if found.runtime.metrics:
             host, _, port = found.runtime.metrics.rpartition(":")
             inform(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        if found.runtime.shared:
-            SharedRun(SharedFederations(found), state, file.resolve(), stopping).run(work)
-        else:
-            work(stopping)
+        with exporting(otlp_metrics, otlp_metrics_interval, f"federation/{file.stem}", lambda: metrics.samples):
+            if found.runtime.shared:
+                SharedRun(SharedFederations(found), state, file.resolve(), stopping).run(work)
+            else:
+                work(stopping)
     finally:
         state.release(unable)
     for line in lines:

@@ -19,6 +19,7 @@ import click
 from syncpoint.base.model.errors import InvalidArgument, SyncpointError
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.metrics_export import metrics_export, metrics_export_options
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 
@@ -80,8 +81,9 @@ def validate(settings: Settings, path: Path) -> None:
 
 @gateway.command()
 @_config
+@metrics_export_options
 @with_settings
-def run(settings: Settings, path: Path) -> None:
+def run(settings: Settings, path: Path, otlp_metrics: str, otlp_metrics_interval: float | None) -> None:
     """Run a gateway until Ctrl-C. Any number may run, with any load balancer in front.
 
     \b
@@ -93,13 +95,13 @@ def run(settings: Settings, path: Path) -> None:
     from syncpoint.programs.cli.gateway_process import run_gateway
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    file = _load(path)
+    file, export = _load(path), metrics_export(otlp_metrics, otlp_metrics_interval)
 
     def ready(clients: str, operators: str) -> None:
         inform(f"clients: {clients}  admin: http://{operators}  sites: {', '.join(one.name for one in file.sites)}")
 
     try:
-        uvloop.run(run_gateway(file, ready))
+        uvloop.run(run_gateway(file, ready, export))
     except OSError as error:
         raise Problem(
             f"The gateway cannot start: {error}", "Check `listen`, `admin` and the paths in the file."

@@ -10,9 +10,11 @@ import asyncio
 import hmac
 import logging
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+import syncpoint
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.runtime.clock import SystemClock
 from syncpoint.front.client.client import client_tls
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
@@ -29,6 +33,7 @@ from syncpoint.front.gateway.site_link import channels_to
 from syncpoint.watch.metrics.exposition import CONTENT_TYPE, written
 from syncpoint.watch.metrics.family import Samples
 from syncpoint.watch.metrics.gateway_families import FAMILIES, PREFIX
+from syncpoint.watch.metrics.otlp_export import MetricsExportSettings, OtlpMetrics
 from syncpoint.wire.rest.http1 import http_fallback
 from syncpoint.wire.transport.limits import TransportLimits
 from syncpoint.wire.transport.network import join_address, split_address
@@ -141,9 +146,19 @@ def server_tls(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-async def run_gateway(file: GatewayFile, on_ready: Callable[[str, str], None]) -> None:
-    """Run until SIGTERM or Ctrl-C. `on_ready(clients, operators)`: addresses. Raises `OSError` for a port that is
-    taken, and `SyncpointError`.
+@dataclass(frozen=True, slots=True)
+class GatewayLook:
+    """A gateway's metrics, read as a whole."""
+
+    gateway: Gateway
+
+    async def look(self) -> Samples:
+        return samples_of(self.gateway.status())
+
+
+async def run_gateway(file: GatewayFile, on_ready: Callable[[str, str], None], export: MetricsExportSettings) -> None:
+    """Run until SIGTERM or Ctrl-C. `on_ready(clients, operators)`: addresses; `export`: where metrics go. Raises
+    `OSError` for a port that is taken, and `SyncpointError`.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,6 +179,11 @@ async def run_gateway(file: GatewayFile, on_ready: Callable[[str, str], None]) -
         clients = await serve(table, host, port, tls=tls, on_fallback=rest)
         clients.bound_callers(None)
         stack.push_async_callback(clients.drain, GRACE_S)
+        if export.otlp:
+            name = f"{socket.gethostname()}/gateway"
+            metrics = OtlpMetrics(export, GatewayLook(gateway), name, syncpoint.__version__, SystemClock())
+            metrics.start()
+            stack.push_async_callback(metrics.stop)
         on_ready(join_address(clients.host, clients.port), join_address(operators.host, operators.port))
         await stop.wait()
         gateway.drain()

@@ -19,6 +19,7 @@ import click
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.help_text import Group
+from syncpoint.programs.cli.metrics_export import exporting, metrics_export_options
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import SecondsType
@@ -102,6 +103,7 @@ def list_probers(settings: Settings) -> None:
     help="Interval between runs of a prober at an endpoint.",
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /probers.json here.")
+@metrics_export_options
 @click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Also write this JSON to a file.")
 @click.option("--push-listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where P7 listens.")
 @click.option(
@@ -132,6 +134,8 @@ def run(
     once: bool,
     interval_s: float,
     metrics: str | None,
+    otlp_metrics: str,
+    otlp_metrics_interval: float | None,
     status: Path | None,
     push_listen: str,
     push_url: str,
@@ -176,11 +180,12 @@ def run(
             patience=patience,
         )
         driver = ProberDriver(chosen, around, board, on_change=page.renew)
-        if once:
-            asyncio.run(driver.once())
-        else:
-            inform(f"running {counted(len(chosen), 'prober')} at {', '.join(one.address for one in places)}")
-            asyncio.run(_until_ended(driver.forever(interval_s)))
+        with exporting(otlp_metrics, otlp_metrics_interval, "probers", board.samples):
+            if once:
+                asyncio.run(driver.once())
+            else:
+                inform(f"running {counted(len(chosen), 'prober')} at {', '.join(one.address for one in places)}")
+                asyncio.run(_until_ended(driver.forever(interval_s)))
         if push is not None:
             push.close()
     finally:

@@ -21,14 +21,13 @@ from syncpoint.log.storage.layout import DISK_FILE
 from syncpoint.log.storage.settings import PREWRITE_AHEAD_BYTES, StorageSettings
 from syncpoint.programs.cli import exposed
 from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.metrics_export import metrics_export, metrics_export_options
 from syncpoint.programs.cli.offered import KEY_FILE, Offered, offered_options
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import ENDPOINT_DEFAULT
-from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.base.tracing.tracer import TracingSettings
-    from syncpoint.watch.metrics.otlp_export import MetricsExportSettings
 
 
 def default_data() -> Path:
@@ -89,17 +88,7 @@ folder = click.Path(file_okay=False, path_type=Path)
     metavar="HOST:PORT",
     help="Serve /metrics here without authentication; on the client port it requires credentials.",
 )
-@click.option(
-    "--otlp-metrics",
-    metavar="URL",
-    default="",
-    help="Also send metrics to this OpenTelemetry collector.",
-)
-@click.option(
-    "--otlp-metrics-interval",
-    type=SecondsType(1.0),
-    help="Time between exports; with --otlp-metrics. [60s]",
-)
+@metrics_export_options
 @click.option(
     "--monitor",
     type=KEY_FILE,
@@ -208,7 +197,7 @@ def serve(
         tls_client_ca=tls_client_ca,
         workers=workers,
         metrics=metrics or "",
-        metrics_export=_metrics_export(otlp_metrics, otlp_metrics_interval),
+        metrics_export=metrics_export(otlp_metrics, otlp_metrics_interval),
         monitor=monitor,
         tracing=_tracing(otlp, trace_ratio),
         **offered._asdict(),
@@ -254,16 +243,6 @@ def _tracing(otlp: str, ratio: float) -> TracingSettings:
 
     try:
         return checked_tracing(otlp, ratio, "--otlp", "--trace-ratio")
-    except InvalidArgument as error:
-        raise click.UsageError(error.message) from error
-
-
-def _metrics_export(otlp: str, interval_s: float | None) -> MetricsExportSettings:
-    from syncpoint.base.model.errors import InvalidArgument
-    from syncpoint.watch.metrics.otlp_export import checked_export
-
-    try:
-        return checked_export(otlp, interval_s, "--otlp-metrics", "--otlp-metrics-interval")
     except InvalidArgument as error:
         raise click.UsageError(error.message) from error
 

@@ -23,7 +23,7 @@ class Metrics(Collector):
     """What was last put is what is reported."""
 
     def __init__(self) -> None:
-        self._samples = Samples(FAMILIES)
+        self.samples = Samples(FAMILIES)
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -52,7 +52,7 @@ class Metrics(Collector):
         samples.put(f"{PREFIX}executors", state.executors)
         samples.put(f"{PREFIX}starts_total", state.starts)
         samples.put(f"{PREFIX}failures_total", state.failures)
-        self._samples = samples
+        self.samples = samples
 
     def serve(self, host: str, port: int) -> int:
         """Answer GET /metrics from now on; returns the port."""
@@ -64,4 +64,4 @@ class Metrics(Collector):
         return generate_latest(self.registry).decode()
 
     def collect(self) -> Iterator[Metric]:
-        return FoundSamples(self._samples).collect()
+        return FoundSamples(self.samples).collect()

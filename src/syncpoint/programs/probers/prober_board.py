@@ -98,7 +98,7 @@ class ProberBoard:
         for entry in self.entries.values():
             for name, value, labels in _numbers(entry):
                 found.put(PREFIX + name, value, entry.prober, entry.endpoint, *labels)
-            for step_name, histogram in entry.steps.items():
+            for step_name, histogram in list(entry.steps.items()):  # of another thread
                 found.put_histogram(f"{PREFIX}step_seconds", histogram, entry.prober, entry.endpoint, step_name)
         return found
 

@@ -1,7 +1,7 @@
 """Metrics as OTLP: what `/metrics` shows, sent to an OpenTelemetry collector again and again (the extra `otel`).
 
-Place: beside the page for Prometheus, in each process where an operator names a collector; the packages are imported
-then and not before. Without one, nothing is imported and nothing runs.
+Place: beside the page for Prometheus, in each server and program where an operator names a collector; the packages
+are imported then and not before. Without one, nothing is imported and nothing runs.
 Promise: rooms are read as for the page, in turns of the event loop; encoding and sending are done in a thread beside
 it, one export at a time. A collector that is slow or away costs exports, which are counted, and nothing else: counters
 are sent as they stand, so the next export makes up for those that were lost.
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import syncpoint
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.base.runtime.clock import Clock
 from syncpoint.base.runtime.tasks import Tasks
@@ -70,11 +73,37 @@ class MetricsLook(Protocol):
     async def look(self) -> Samples: ...
 
 
-class OtlpMetrics(QuickCollector):
-    """Export metrics as OTLP, and count the exports.
+class OtlpExporter:
+    """Send samples to a collector. `process`: the resource's `service.instance.id`. Blocks; one export at a time."""
 
-    `process`: the resource's `service.instance.id`; `blocking` runs an export.
-    """
+    def __init__(self, otlp: str, process: str, version: str, time_ns: Callable[[], int]) -> None:
+        """Raises `FailedPrecondition` where the packages are not installed."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.sdk.metrics.export import MetricExportResult
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        except ImportError as error:
+            raise FailedPrecondition(f"exporting metrics needs {error.name}: {INSTALL}") from error
+        self._time_ns, self._begun_ns = time_ns, time_ns()
+        resource = {"service.name": "syncpoint", "service.version": version, "service.instance.id": process}
+        self._of = Resource.create(resource), InstrumentationScope("syncpoint", version)
+        self._exporter = OTLPMetricExporter(endpoint=otlp.rstrip("/") + PATH, timeout=TIMEOUT_S)
+        self._good = MetricExportResult.SUCCESS
+        self.close = self._exporter.shutdown
+
+    def send(self, samples: Samples) -> bool:
+        """Whether the collector took them."""
+        try:
+            data = metrics_data(samples, *self._of, self._begun_ns, self._time_ns())
+            return self._exporter.export(data) is self._good
+        except Exception:  # the SDK logs what it expects, and reports that it failed
+            log.exception("metrics cannot be exported")
+            return False
+
+
+class OtlpMetrics(QuickCollector):
+    """Export a server's metrics as OTLP, and count the exports. `blocking` runs an export beside the event loop."""
 
     name = "OTLP export"
 
@@ -88,20 +117,9 @@ class OtlpMetrics(QuickCollector):
         blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread,
     ) -> None:
         """Raises `FailedPrecondition` where the packages are not installed."""
-        try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from opentelemetry.sdk.metrics.export import MetricExportResult
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        except ImportError as error:
-            raise FailedPrecondition(f"exporting metrics needs {error.name}: {INSTALL}") from error
-        self._looked_at, self._clock, self._blocking = looked_at, clock, blocking
+        self._exporter = OtlpExporter(settings.otlp, process, version, clock.time_ns)
+        self._looked_at, self._blocking = looked_at, blocking
         self._interval_s = settings.interval_s
-        self._begun_ns = clock.time_ns()
-        resource = {"service.name": "syncpoint", "service.version": version, "service.instance.id": process}
-        self._of = Resource.create(resource), InstrumentationScope("syncpoint", version)
-        self._exporter = OTLPMetricExporter(endpoint=settings.otlp.rstrip("/") + PATH, timeout=TIMEOUT_S)
-        self._good = MetricExportResult.SUCCESS
         self._exports = {EXPORTED: 0, FAILED: 0}
         self._tasks = Tasks()
 
@@ -113,7 +131,7 @@ class OtlpMetrics(QuickCollector):
         """Export once more, so that nothing counted is missing, and end."""
         await self._tasks.stop()
         await self._export()
-        self._exporter.shutdown()
+        self._exporter.close()
 
     def collect(self, samples: Samples) -> None:
         for result, count in self._exports.items():
@@ -126,18 +144,31 @@ class OtlpMetrics(QuickCollector):
 
     async def _export(self) -> None:
         samples = await self._looked_at.look()
-        now_ns = self._clock.time_ns()
-
-        def send() -> bool:
-            found = self._exporter.export(metrics_data(samples, *self._of, self._begun_ns, now_ns))
-            return bool(found is self._good)
-
-        well = False
-        try:
-            well = await self._blocking(send)
-        except Exception:  # the SDK logs what it expects, and reports that it failed
-            log.exception("metrics cannot be exported")
+        well = await self._blocking(lambda: self._exporter.send(samples))
         self._exports[EXPORTED if well else FAILED] += 1
+
+
+class OtlpThread:
+    """Export what a program measures, from a thread. `samples` is called there. Failed exports are logged."""
+
+    def __init__(self, settings: MetricsExportSettings, samples: Callable[[], Samples], process: str) -> None:
+        """Raises `FailedPrecondition` where the packages are not installed."""
+        self._exporter = OtlpExporter(settings.otlp, process, syncpoint.__version__, time.time_ns)
+        self._interval_s, self._samples = settings.interval_s, samples
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+        self.start = self._thread.start
+
+    def stop(self) -> None:
+        """Export once more, so that nothing counted is missing, and end."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._exporter.send(self._samples())
+        self._exporter.send(self._samples())
+        self._exporter.close()
 
 
 def metrics_data(samples: Samples, resource: Any, scope: Any, begun_ns: int, now_ns: int) -> MetricsData:

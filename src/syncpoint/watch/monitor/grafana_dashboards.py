@@ -163,6 +163,54 @@ PROBERS: Final = (
 )
 
 
+def _flow(title: str, family: str, unit: str, *, rate: bool = True) -> DashboardPanel:
+    found = f"rate(syncpoint_federation_{family}[{RATE}])" if rate else f"syncpoint_federation_{family}"
+    line = PanelLine(f"sum by (flow, source, target) ({found})", "{{flow}}: {{source}} to {{target}}")
+    return DashboardPanel(f"{title}, by flow", (line,), unit)
+
+
+FEDERATION: Final = (
+    _flow("Messages not copied yet", "lag_messages", "short", rate=False),
+    _flow("Bytes not copied yet", "lag_bytes", "bytes", rate=False),
+    _flow("Messages copied", "rows_total", "mps"),
+    _flow("Bytes copied", "bytes_total", "Bps"),
+    _flow("Stopped by a gap (1)", "blocked", "short", rate=False),
+    _flow("Duplicates dropped per second", "duplicates_dropped_total", "cps"),
+    DashboardPanel(
+        "Duration of the latest batch, by flow",
+        (PanelLine("max by (flow) (syncpoint_federation_batch_seconds)", "{{flow}}"),),
+        "s",
+    ),
+    DashboardPanel(
+        "Spark: executors, starts, crashes",
+        (
+            PanelLine("sum(syncpoint_federation_executors)", "executors"),
+            PanelLine("sum(syncpoint_federation_starts_total)", "starts"),
+            PanelLine("sum(syncpoint_federation_failures_total)", "crashes"),
+        ),
+    ),
+)
+
+
+def _gateway(title: str, expression: str, unit: str, by: str = "site") -> DashboardPanel:
+    line = PanelLine(expression.replace("{by}", f"by ({by}) " if by else ""), f"{{{{{by}}}}}" if by else "total")
+    return DashboardPanel(f"{title}, by {by}" if by else title, (line,), unit)
+
+
+GATEWAY: Final = (
+    _gateway("Takes calls (1), masked (0)", "min {by}(syncpoint_gateway_site_open)", "short"),
+    _gateway("Answers probes (1)", "min {by}(syncpoint_gateway_site_answers)", "short"),
+    _gateway("Calls per second", _rate("syncpoint_gateway_calls_total"), "reqps"),
+    _gateway("Failed calls per second", _rate("syncpoint_gateway_calls_failed_total"), "reqps"),
+    _gateway("Streaming pulls", "sum {by}(syncpoint_gateway_streams)", "short"),
+    _gateway(
+        "Messages of dual topics that a masked site lacks", "max {by}(syncpoint_gateway_lacking_messages)", "short"
+    ),
+    _gateway("Publishes to dual topics", _rate("syncpoint_gateway_dual_published_total"), "reqps", by=""),
+    _gateway("Stored by one site alone at first", _rate("syncpoint_gateway_dual_one_site_total"), "reqps", by=""),
+)
+
+
 def dashboards(objectives: tuple[Objective, ...]) -> dict[str, dict[str, Any]]:
     """By the names of their files."""
     promised = [_indicator(number) for number in range(len(SLIS))] + [_burning(one) for one in objectives]
@@ -172,6 +220,8 @@ def dashboards(objectives: tuple[Objective, ...]) -> dict[str, dict[str, Any]]:
         "syncpoint-subscriptions": ("Syncpoint: subscriptions", _all(SUBSCRIBING)),
         "syncpoint-storage": ("Syncpoint: disks and processes", list(STORAGE)),
         "syncpoint-probers": ("Syncpoint: probers", list(PROBERS)),
+        "syncpoint-federation": ("Syncpoint: federation", list(FEDERATION)),
+        "syncpoint-gateway": ("Syncpoint: gateway", list(GATEWAY)),
     }
     return {name: _dashboard(name, title, panels) for name, (title, panels) in made.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from syncpoint.watch.metrics.otlp_export import (
     FAILED,
     MetricsExportSettings,
     OtlpMetrics,
+    OtlpThread,
     checked_export,
     export_of,
     metrics_data,
@@ -139,3 +141,29 @@ def test_settings_that_cannot_be_meant_name_their_field(otlp: str, interval_s: f
     with pytest.raises(InvalidArgument, match=field):
         checked_export(otlp, interval_s, "url", "every")
     assert checked_export("http://c:4318", None, "url", "every").interval_s == 60
+
+
+def test_a_program_exports_from_a_thread_and_once_more_in_the_end() -> None:
+    rising = Rising()
+
+    def samples() -> Samples:
+        found = Samples(FAMILIES)
+        rising.collect(found)
+        return found
+
+    with OtlpReceiver() as collector:
+        thread = OtlpThread(MetricsExportSettings(collector.url, 0.05), samples, "host/federation")
+        thread.start()
+        end = time.monotonic() + 30
+        while len(collector.metrics) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        thread.stop()
+        sent = [numbers_of(one)["syncpoint_publish_messages_total", frozenset()] for one in collector.metrics]
+    assert sent == list(range(1, rising.read + 1))
+    assert len(sent) >= 3
+
+
+def test_a_program_goes_on_while_its_collector_is_away() -> None:
+    thread = OtlpThread(MetricsExportSettings("http://127.0.0.1:1", 60), lambda: Samples(FAMILIES), "host/probers")
+    thread.start()
+    thread.stop()
