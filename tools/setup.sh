@@ -64,75 +64,33 @@ step_kernel() {
     fi
 }
 
-# promtool checks the rules that are generated for Prometheus, and a server of it takes them in a test. The package must not leave a server running.
-step_prometheus() {
-    if command -v promtool >/dev/null && command -v prometheus >/dev/null; then
-        say "prometheus and promtool are there: $(command -v prometheus) $(command -v promtool)"
-        return
-    fi
-    command -v apt-get >/dev/null || fail "prometheus or promtool not found, and no apt-get to install them. Put both into the PATH."
-    local as_root=()
-    [ "$EUID" -eq 0 ] || as_root=(sudo)
-    say "installing prometheus with apt-get"
-    "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends prometheus
-    if service prometheus status >/dev/null 2>&1; then
-        "${as_root[@]}" service prometheus stop || warn "a server of Prometheus was started with the package, and could not be stopped"
-    fi
-    command -v promtool >/dev/null || fail "the package is installed, but promtool is not in the PATH"
-}
-
-# etcd keeps the metadata of clusters. The package must not leave a server running: one that was not there before is
-# stopped again through its own service script.
-step_etcd() {
-    if command -v etcd >/dev/null; then
-        say "etcd is there: $(command -v etcd)"
-        return
-    fi
-    command -v apt-get >/dev/null || fail "etcd not found, and no apt-get to install it. Put etcd 3.4 or newer into the PATH."
-    local as_root=()
-    [ "$EUID" -eq 0 ] || as_root=(sudo)
-    say "installing etcd-server with apt-get"
-    "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends etcd-server
-    if service etcd status >/dev/null 2>&1; then
-        say "the package started etcd; stopping it"
-        "${as_root[@]}" service etcd stop
-    fi
-}
-
-# The browser in which the console is tested.
-step_chromium() {
-    if command -v chromium >/dev/null; then
-        say "chromium is there: $(command -v chromium)"
-        return
-    fi
-    command -v apt-get >/dev/null || fail "chromium not found, and no apt-get to install it. Put it into the PATH."
-    local as_root=()
-    [ "$EUID" -eq 0 ] || as_root=(sudo)
-    say "installing chromium with apt-get"
-    "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core
-}
-
-# The MQTT broker in front of which bridges are tested. The package must not leave a server running.
-step_mosquitto() {
+# packaged PROGRAM SERVICE PACKAGE...: have a program that Debian packages. A server that its package has started is
+# stopped again through its own service script; SERVICE is - where the package has none.
+packaged() {
+    local program="$1" service="$2" as_root=()
+    shift 2
     PATH="$PATH:/usr/sbin"
-    if command -v mosquitto >/dev/null; then
-        say "mosquitto is there: $(command -v mosquitto)"
+    if command -v "$program" >/dev/null; then
+        say "$program is there: $(command -v "$program")"
         return
     fi
-    command -v apt-get >/dev/null || fail "mosquitto not found, and no apt-get to install it. Put mosquitto 2.0 or newer into the PATH."
-    local as_root=()
+    command -v apt-get >/dev/null || fail "$program not found, and no apt-get to install it. Put it into the PATH."
     [ "$EUID" -eq 0 ] || as_root=(sudo)
-    say "installing mosquitto with apt-get"
+    say "installing $* with apt-get"
     "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mosquitto
-    if service mosquitto status >/dev/null 2>&1; then
-        "${as_root[@]}" service mosquitto stop || warn "a broker was started with the package, and could not be stopped"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends "$@"
+    if [ "$service" != - ] && service "$service" status >/dev/null 2>&1; then
+        "${as_root[@]}" service "$service" stop || warn "the package started $service, which could not be stopped"
     fi
-    command -v mosquitto >/dev/null || fail "the package is installed, but mosquitto is not in the PATH"
+    command -v "$program" >/dev/null || fail "the package is installed, but $program is not in the PATH"
 }
+
+# etcd (3.4 or newer) keeps the metadata of clusters; promtool checks the rules that are generated for Prometheus, and a
+# server of it takes them in a test; the console is tested in Chromium, bridges in front of Mosquitto (2.0 or newer).
+step_etcd() { packaged etcd etcd etcd-server; }
+step_prometheus() { packaged promtool prometheus prometheus; }
+step_chromium() { packaged chromium - chromium fonts-dejavu-core; }
+step_mosquitto() { packaged mosquitto mosquitto mosquitto; }
 
 [ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium|prometheus|mosquitto"
 "step_$1"
