@@ -1,10 +1,13 @@
-"""Runs the parts of `make check` and `make test`, one after the other, each with a budget in seconds.
+"""Runs the parts of `make check` and `make test`, each with a budget in seconds.
 
 Usage: test_parts.py check | all | NAME [NAME...] | list, with --result FILE, and --long or --seed N. `--long` is what
 `make test-long` adds: the tests marked `long`, and a random order whose seed is printed; `--seed` repeats that order.
 All takes twice as long then. A part that fails fails the run, which still goes through the other parts, so that one
 look shows everything. A part that takes twice its budget is ended and has failed. The result file says which commit was
 tested, and how; `syncpoint rollout` reads it.
+
+Parts run one after the other in two lanes: tests of servers mostly wait, so what only computes runs behind them at low
+priority, in the time of the processors that they leave. What that prints is shown once it has ended.
 """
 
 from __future__ import annotations
@@ -16,8 +19,12 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +39,7 @@ THREE, TWO = ["-n", "3", *BY_FILE], ["-n", "2", *BY_FILE]
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
+BROKEN_OFF = threading.Event()
 STARTED_BY = "SYNCPOINT_TEST_PART"  # in the environment of all that a part starts
 
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
@@ -41,7 +49,7 @@ QUICK_ROOMS = ("model", "runtime", "rules", "protobuf", "metadata", "cli", "clie
 @dataclass(frozen=True)
 class Part:
     """One command of the project's checks. `budget_s` is what it may take on two cores; `marked`: of its tests, those
-    for which this is true of their markers.
+    for which this is true of their markers. `behind`: it only computes, whatever the time, and runs behind the others.
     """
 
     name: str
@@ -50,6 +58,7 @@ class Part:
     command: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     marked: str = ""
+    behind: bool = False
 
 
 def unit_paths(*, quick: bool) -> list[str]:
@@ -64,8 +73,8 @@ def unit_paths(*, quick: bool) -> list[str]:
 CHECK = (
     Part("lint", "ruff: style and likely mistakes", 5, [str(BIN / "ruff"), "check", "."]),
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
-    Part("types", "mypy --strict on src", 120, [str(BIN / "mypy")]),
-    Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")]),
+    Part("types", "mypy --strict on src", 120, [str(BIN / "mypy")], behind=True),
+    Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")], behind=True),
     Part(
         "console",
         "the console was built from the sources that are here",
@@ -165,12 +174,14 @@ TEST = (
         "simulations: 100 seeds of chains, fewer of shapes hard on delivery, of whole clusters and pipelines",
         600,
         [sys.executable, "tools/sim.py", "--test"],
+        behind=True,
     ),
     Part(
         "planted",
         "simulation catches planted bugs: every fourth one",
         300,
         [*PYTEST, "-n", "2", "tests/simulation"],
+        behind=True,
     ),
     Part(
         "unit",
@@ -184,6 +195,7 @@ TEST = (
         60,
         [*PYTEST, "-n", "2", "tests/unit/base/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
+        behind=True,
     ),
     Part(
         "console-build",
@@ -217,15 +229,15 @@ TEST = (
 ALL = (*CHECK, *TEST)
 
 
-def run(part: Part, seed: int | None) -> bool:
+def run(part: Part, seed: int | None = None, *, behind: bool = False) -> bool:
     """One part, in a process group of its own; True when it went well. `seed`: with long tests, in the order that this
-    seed gives; it may take four times as long then.
+    seed gives; it may take four times as long then. `behind` others it has low priority and time as for long tests.
     """
     long = seed is not None
-    print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
-    begun, budget_s = time.monotonic(), part.budget_s * (4 if long else 1)
-    command = list(part.command)
-    if command[: len(PYTEST)] == PYTEST:
+    said = f"\n== {part.name}: {part.what} (budget {part.budget_s} s)"
+    begun, budget_s = time.monotonic(), part.budget_s * (4 if long or behind else 1)
+    command = ["nice", "-n", "15", *part.command] if behind else list(part.command)
+    if list(part.command[: len(PYTEST)]) == PYTEST:
         wanted = [part.marked] if part.marked else []
         wanted += [] if long else ["not long"]
         command += ["-m", " and ".join(wanted)]
@@ -233,20 +245,57 @@ def run(part: Part, seed: int | None) -> bool:
             command += ["-p", "randomly", f"--randomly-seed={seed}", "--randomly-dont-reset-seed"]
     started = {STARTED_BY: f"{os.getpid()}-{part.name}"}
     env = os.environ | KEPT_BYTECODE | part.env | started
-    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
-    try:
-        code = process.wait(budget_s * 2)
-    except subprocess.TimeoutExpired:
-        print(f"-- {part.name}: ended after twice its budget", flush=True)
-        return False
-    finally:
-        end_group(process)
-        end_rest(started)
+    if not behind:
+        print(said, flush=True)
+    with tempfile.TemporaryFile("w+") if behind else nullcontext() as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, start_new_session=True, stdout=output, stderr=output and subprocess.STDOUT
+        )
+        try:
+            code = wait(process, budget_s * 2)
+            verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
+        except subprocess.TimeoutExpired:
+            code, verdict = -1, "FAILED, ended after twice its budget"
+        finally:
+            end_group(process)
+            end_rest(started)
+        if output is not None:
+            output.seek(0)
+            said = f"{said}\n{output.read()}"
     took = time.monotonic() - begun
-    verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
     over = "" if took <= budget_s else f", over its budget of {budget_s} s"
-    print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
+    print(f"{said}\n" if behind else "", f"-- {part.name}: {verdict}, {took:.1f} s{over}", sep="", flush=True)
     return code == 0
+
+
+def run_all(parts: Sequence[Part], seed: int | None) -> list[tuple[Part, bool]]:
+    """These parts in their two lanes; how each went, in their order."""
+    passed: dict[str, bool] = {}
+
+    def lane(behind: bool) -> None:
+        for part in parts:
+            if part.behind == behind and not BROKEN_OFF.is_set():
+                passed[part.name] = run(part, seed, behind=behind and len(lanes) > 1)
+
+    lanes = sorted({part.behind for part in parts})
+    with ThreadPoolExecutor(len(lanes)) as threads:
+        try:
+            for running in [threads.submit(lane, behind) for behind in lanes]:
+                running.result()
+        finally:
+            BROKEN_OFF.set()  # nothing else is to begin, and what runs ends
+    return [(part, passed[part.name]) for part in parts]
+
+
+def wait(process: subprocess.Popen[bytes], most_s: float) -> int:
+    """The exit code; raises TimeoutExpired, also when all is broken off."""
+    end = time.monotonic() + most_s
+    while True:
+        try:
+            return process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            if BROKEN_OFF.is_set() or time.monotonic() > end:
+                raise
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -326,7 +375,7 @@ def main(arguments: list[str]) -> int:
     begun, tested = time.monotonic(), tree()
     if seed is not None:
         print(f"tests in random order: --seed {seed} repeats it")
-    results = [(part, run(part, seed)) for part in parts]
+    results = run_all(parts, seed)
     if result is not None:
         write_result(result, results, tested)
     failed = [part.name for part, ok in results if not ok]
