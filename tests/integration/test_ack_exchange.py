@@ -59,7 +59,7 @@ class Sites:
         one.publish(one.path("topics", "orders"), *(b"%d" % number for number in numbers))
 
     def copy(self) -> int:
-        return self.copier.copy(self.servers)
+        return len(self.copier.copy(self.servers))
 
     def acknowledge(self, site: int, most: int, wanted: Callable[[bytes], bool] = lambda data: True) -> set[bytes]:
         """Pull what is there, acknowledge what is wanted, give the rest back."""

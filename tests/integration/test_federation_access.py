@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from pyspark_pubsub.errors import CallError
-from pyspark_pubsub.offsets import Offsets
-from pyspark_pubsub.options import READ, WRITE, Options
+from pyspark_pubsub.options import READ, Options
 from pyspark_pubsub.reading import read
-from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
+from pyspark_pubsub.rpc import close_idle
 from pyspark_pubsub.schema import source_schema
-from pyspark_pubsub.source import BatchReader, StreamReader
-from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
+from pyspark_pubsub.source import BatchReader
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.front.client.client import Client, client_tls
 from syncpoint.front.client.credentials import Credentials
@@ -38,16 +32,14 @@ from syncpoint.programs.cli.federation_plan import link_dict
 from syncpoint.programs.cli.settings import Settings
 from syncpoint.programs.cli.spark_session import server_of
 from syncpoint.programs.federation.flow_options import reading, writing
-from syncpoint.programs.federation.flow_plan import Flow
-from syncpoint.programs.federation.flow_starts import begin_at
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import Federation, parse
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, iam, pubsub
 from syncpoint.wire.protobuf.token_commands import token_command
 from tests.integration.test_official_python_access import GuardedServer
+from tests.kit.copying import Copier
 
 pytestmark = pytest.mark.shows("federation")
 
@@ -125,50 +117,16 @@ class Round:
     """What the job, the source and the sink call for one batch of a flow."""
 
     def __init__(self, federation: Federation) -> None:
-        self.federation, self.epoch, self.query = federation, 0, uuid.uuid4().hex
-        self.links = links_of(federation)
+        self.federation, self.links = federation, links_of(federation)
+        self.copier: Copier | None = None
 
     def copy(self, servers: Servers) -> list[bytes]:
         """The data that was copied."""
         servers.able(self.links)
         (flow,) = servers.flows(self.links)
-        servers.ensure_target(flow)
+        self.copier = self.copier or Copier(self.federation, flow)
         servers.progress(flow)
-        start = begin_at(servers, flow)
-        options = Options({**self._source(flow), "startingPosition": start}, READ)
-        reader = StreamReader(options, source_schema(options["columns"]))
-        begin = reader.initialOffset()
-        end = Offsets.from_json(reader.latestOffset(begin, ReadAllAvailable()))
-        batches = [batch for part in reader.partitions(begin, end.to_json()) for batch in read(part)]
-        self._commit(flow, end, batches)
-        return [one for batch in batches for one in batch.column("data").to_pylist()]
-
-    def _source(self, flow: Flow) -> dict[str, str]:
-        options = {**reading(flow.link, self.federation.runtime, ""), "columns": "source,offset,data"}
-        options |= {"topic": flow.source_topic, "cursor": flow.name, "patienceSeconds": "5"}
-        return {name: value for name, value in options.items() if name != "flows"}
-
-    def _commit(self, flow: Flow, end: Offsets, batches: list[pa.RecordBatch]) -> None:
-        options = Options(writing(flow.link, "", "unused"), WRITE)
-        target = SinkTarget(
-            options.access,
-            flow.target_topic,
-            ("offset", "data"),
-            split_source=True,
-            via="eu",
-            here="us",
-            link=flow.name,
-        )
-        part = StagedPart(self.query, "run", self.epoch, 0, "attempt")
-        staged = stage(target, part, iter(batches)).staged
-        request = pb.CommitEpochRequest(run=pb.Run(query=self.query, run="run"), epoch=self.epoch, link=flow.name)
-        request.topic, request.source_topic = flow.target_topic, f"{end.universe}/{end.incarnation}"
-        for number, begin in end.begins.items():
-            request.planned.add(source=number, begin=begin, end=end.sources[number], chain=end.places[number][1])
-        if staged:
-            request.stages.add(partition=0, attempt="attempt")
-        BlockingChannel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
-        self.epoch += 1
+        return self.copier.copy(servers)
 
 
 def test_the_documented_roles_are_enough_and_each_is_needed(regions: dict[str, Region], tmp_path: Path) -> None:
