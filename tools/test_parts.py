@@ -34,11 +34,12 @@ BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]  # it says what was skipped, and why
 # Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=8"]
-THREE, TWO = ["-n", "3", *BY_FILE], ["-n", "2", *BY_FILE]
+FOUR, THREE, TWO = (["-n", str(workers), *BY_FILE] for workers in (4, 3, 2))
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
+BEHIND = 15
 BROKEN_OFF = threading.Event()
 STARTED_BY = "SYNCPOINT_TEST_PART"  # in the environment of all that a part starts
 
@@ -49,7 +50,7 @@ QUICK_ROOMS = ("model", "runtime", "rules", "protobuf", "metadata", "cli", "clie
 @dataclass(frozen=True)
 class Part:
     """One command of the project's checks. `budget_s` is what it may take on two cores; `marked`: of its tests, those
-    for which this is true of their markers. `behind`: it only computes, whatever the time, and runs behind the others.
+    for which this is true of their markers. `nice`: it mostly computes, and runs behind the others at this priority.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Part:
     command: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
     marked: str = ""
-    behind: bool = False
+    nice: int = 0
 
 
 def unit_paths(*, quick: bool) -> list[str]:
@@ -73,8 +74,8 @@ def unit_paths(*, quick: bool) -> list[str]:
 CHECK = (
     Part("lint", "ruff: style and likely mistakes", 5, [str(BIN / "ruff"), "check", "."]),
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
-    Part("types", "mypy --strict on src", 120, [str(BIN / "mypy")], behind=True),
-    Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")], behind=True),
+    Part("types", "mypy --strict on src", 120, [str(BIN / "mypy")], nice=BEHIND),
+    Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")], nice=BEHIND),
     Part(
         "console",
         "the console was built from the sources that are here",
@@ -170,24 +171,25 @@ GROUPS = [
 
 TEST = (
     Part(
+        "unit",
+        "unit and property tests of the other rooms, kernel compiled",
+        600,
+        [*PYTEST, "-n", "3", *unit_paths(quick=False)],
+        nice=5,  # some of it waits for sockets and disks
+    ),
+    Part(
         "simulation",
         "simulations: 100 seeds of chains, fewer of shapes hard on delivery, of whole clusters and pipelines",
         600,
         [sys.executable, "tools/sim.py", "--test"],
-        behind=True,
+        nice=BEHIND,
     ),
     Part(
         "planted",
         "simulation catches planted bugs: every fourth one",
         300,
         [*PYTEST, "-n", "2", "tests/simulation"],
-        behind=True,
-    ),
-    Part(
-        "unit",
-        "unit and property tests of the other rooms, kernel compiled",
-        600,
-        [*PYTEST, "-n", "3", *unit_paths(quick=False)],
+        nice=BEHIND,
     ),
     Part(
         "kernel-uncompiled",
@@ -195,7 +197,7 @@ TEST = (
         60,
         [*PYTEST, "-n", "2", "tests/unit/base/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
-        behind=True,
+        nice=BEHIND,
     ),
     Part(
         "console-build",
@@ -207,14 +209,14 @@ TEST = (
         "integration",
         "real servers, official clients, faults",
         1200,
-        [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *FOUR, *integration_paths(*INTEGRATION)],
         marked="not shared_cluster",
     ),
     Part(
         "clusters",
         "on one cluster: failover, copies, drains, regions",  # apart: a cluster that only waits costs a fifth of a core
         480,
-        [*PYTEST, *TWO, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
         marked="shared_cluster",
     ),
     Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, *TWO, "tests/packages"]),
@@ -236,7 +238,7 @@ def run(part: Part, seed: int | None = None, *, behind: bool = False) -> bool:
     long = seed is not None
     said = f"\n== {part.name}: {part.what} (budget {part.budget_s} s)"
     begun, budget_s = time.monotonic(), part.budget_s * (4 if long or behind else 1)
-    command = ["nice", "-n", "15", *part.command] if behind else list(part.command)
+    command = ["nice", "-n", str(part.nice), *part.command] if behind else list(part.command)
     if list(part.command[: len(PYTEST)]) == PYTEST:
         wanted = [part.marked] if part.marked else []
         wanted += [] if long else ["not long"]
@@ -274,10 +276,10 @@ def run_all(parts: Sequence[Part], seed: int | None) -> list[tuple[Part, bool]]:
 
     def lane(behind: bool) -> None:
         for part in parts:
-            if part.behind == behind and not BROKEN_OFF.is_set():
+            if bool(part.nice) == behind and not BROKEN_OFF.is_set():
                 passed[part.name] = run(part, seed, behind=behind and len(lanes) > 1)
 
-    lanes = sorted({part.behind for part in parts})
+    lanes = {bool(part.nice) for part in parts}
     with ThreadPoolExecutor(len(lanes)) as threads:
         try:
             for running in [threads.submit(lane, behind) for behind in lanes]:
