@@ -1,15 +1,15 @@
 """The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes tests/clients/results.md.
 
-    python -m tests.clients.run [--only go,java] [--scenarios filter,iam] [--target node,cluster] [--no-prepare]
+    python -m tests.clients.run [--only go,java] [--scenarios filter,iam] [--target node,cluster,gateway] [--no-prepare]
                                 [--jobs 3] [--output FILE]
 
 Each client is a program in a folder beside this file that prints a JSON line per scenario. What a client needs is
 downloaded into tests/clients/.cache, which git ignores. On a line {"ask": "restart"} or {"ask": "rolling"} the server
 is restarted, and the client is answered with a line.
 
-On a node every client has a server of its own, in a cluster all share one. Then all clients at the same time run the
-scenarios in which what they share is restarted (TOGETHER). What was seen is kept in .cache, so that a run of a few
-clients or scenarios renews their part of the page alone.
+On a node every client has a server of its own; all share a cluster, or a gateway in front of two servers. Then all
+clients at the same time run the scenarios in which what they share is restarted (TOGETHER). What was seen is kept in
+.cache, so that a run of a few clients or scenarios renews their part of the page alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 from syncpoint.testing.rigs.etcd import why_not
 from tests.clients.official import CACHE, CLIENTS, HERE, Client, prepare
-from tests.clients.targets import TARGETS, Target, Together
+from tests.clients.targets import TARGETS, Target, Together, project_of
 
 ROOT = HERE.parents[1]
 SEEN = CACHE / "seen.json"
@@ -67,9 +67,9 @@ SCENARIOS = {
     "restart": "killed and restarted under open streams: nothing lost",
     "rolling": "all processes restarted in turn, all clients at work: none stops, nothing lost",
 }
-TOGETHER = {"node": ("rolling",), "cluster": ("restart", "rolling")}
+TOGETHER = {"node": ("rolling",), "cluster": ("restart", "rolling"), "gateway": ("restart", "rolling")}
 """Per target, what the clients run at the same time against the same server."""
-TITLES = {"node": "One node", "cluster": "Cluster"}
+TITLES = {"node": "One node", "cluster": "Cluster", "gateway": "Gateway"}
 
 Results = dict[str, tuple[str, str]]
 """Per scenario: pass, fail or skip, and what else is to be said."""
@@ -78,6 +78,7 @@ Results = dict[str, tuple[str, str]]
 def run(client: Client, endpoint: str, ask: Callable[[str], None], scenarios: Sequence[str], **env: str) -> Results:
     """Some scenarios of one client, within RUN_SECONDS."""
     env = os.environ | client.env | env | {"PUBSUB_EMULATOR_HOST": endpoint, "SCENARIOS": ",".join(scenarios)}
+    env["CLIENT_PROJECT"] = project_of(client.key)
     errors = CACHE / f"{client.key}.stderr"
     results: Results = {}
     with contextlib.ExitStack() as stack:
@@ -143,7 +144,7 @@ def apart(where: str, clients: Sequence[Client], scenarios: Sequence[str], jobs:
             return run(client, target.endpoint, target.ask, scenarios)
 
     with contextlib.ExitStack() as stack:
-        shared = TARGETS[where](stack) if where == "cluster" else None
+        shared = TARGETS[where](stack) if where != "node" else None
         pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
         return dict(zip((client.key for client in clients), pool.map(one, clients), strict=True))
 
@@ -191,8 +192,8 @@ def page(seen: dict[str, Any]) -> str:
     return "\n".join([
         "# Results of `make test-clients`",
         "",
-        "Each client runs the scenarios on a server of its own, and all share a cluster of three storage clusters. A",
-        "cell holds for both unless it names them.",
+        "Each client runs the scenarios on a server of its own; all share a cluster of three storage clusters, and a",
+        "gateway in front of two servers that store every topic. A cell holds for all unless it names them.",
         "",
         f"Run with Python {platform.python_version()}"
         + (f", {dates[0]}: " if dates[0] == dates[-1] else f", {dates[0]} to {dates[-1]}: ")
@@ -219,7 +220,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default="", help="keys of clients, with commas: " + ", ".join(c.key for c in CLIENTS))
     parser.add_argument("--scenarios", default="", help="names of scenarios, with commas")
-    parser.add_argument("--target", default=",".join(TARGETS), help="node, cluster, or both with a comma")
+    parser.add_argument("--target", default=",".join(TARGETS), help="node, cluster, gateway, or several with commas")
     parser.add_argument("--no-prepare", action="store_true", help="download and build nothing")
     parser.add_argument("--jobs", type=int, default=3, help="clients that run at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "clients" / "results.md")

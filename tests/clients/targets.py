@@ -1,4 +1,4 @@
-"""What the matrix of clients runs against: one node, or a cluster; and what is restarted when clients ask for it."""
+"""What the matrix of clients runs against: a node, a cluster, a gateway; and what is restarted when they ask for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.programs.clusters.local import LocalCluster, Shape
 from syncpoint.testing.server_process import ServerProcess
+from tests.clients.official import CLIENTS
+from tests.kit.gateway_rig import GatewayProcess
+
+
+def project_of(client: str) -> str:
+    """Where a client works."""
+    return f"clients-{client}"
 
 
 @dataclasses.dataclass
@@ -66,7 +74,34 @@ def roll(local: LocalCluster) -> None:
         local.start(one.name)
 
 
-TARGETS: dict[str, Callable[[contextlib.ExitStack], Target]] = {"node": node, "cluster": cluster}
+def gateway(stack: contextlib.ExitStack) -> Target:
+    """A gateway in front of two servers that both store every topic."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="syncpoint-clients-")))
+    servers = {name: stack.enter_context(ServerProcess()) for name in ("eu", "us")}
+    (port,) = free_ports(1)
+    dual = [{"topics": f"projects/{project_of(client.key)}/topics/*"} for client in CLIENTS]
+    more = {"listen": f"127.0.0.1:{port}", "dual": dual}
+    sites = {name: one.endpoint for name, one in servers.items()}
+    running = [GatewayProcess(folder, sites, more)]
+    stack.callback(lambda: running[0].end())
+
+    def restart_site(name: str, *, hard: bool) -> None:
+        servers[name].restart(hard=hard)
+        end = time.monotonic() + 60
+        while "masked" in running[0].states()[name]:
+            assert time.monotonic() < end, running[0].states()
+            time.sleep(0.2)
+
+    def roll_all() -> None:
+        for name in servers:
+            restart_site(name, hard=False)
+        running[0].end()
+        running[0] = GatewayProcess(folder, sites, more)
+
+    return Target(running[0].endpoint, {"restart": lambda: restart_site("eu", hard=True), "rolling": roll_all})
+
+
+TARGETS: dict[str, Callable[[contextlib.ExitStack], Target]] = {"node": node, "cluster": cluster, "gateway": gateway}
 
 
 class Together:

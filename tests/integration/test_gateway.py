@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -24,64 +18,9 @@ from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.integration.conftest import Space
+from tests.kit.gateway_rig import GatewayProcess
 
 pytestmark = pytest.mark.shows("gateway")
-
-LINE = [sys.executable, "-m", "syncpoint.programs.cli", "gateway"]
-
-
-class GatewayProcess:
-    """`syncpoint gateway run` over some servers; the first one is the home."""
-
-    def __init__(self, folder: Path, servers: dict[str, str], more: dict[str, Any] | None = None) -> None:
-        sites = {name: {"endpoint": at, "weight": 100 - n} for n, (name, at) in enumerate(servers.items())}
-        file = {
-            "version": 1,
-            "listen": "127.0.0.1:0",
-            "admin": {"listen": "127.0.0.1:0"},
-            "sites": sites,
-            "health": {"interval": "100ms", "timeout": "300ms", "successes": 3},
-            "drain": "5s",
-            **(more or {}),
-        }
-        self.path = folder / "gateway.yaml"
-        self.path.write_text(json.dumps(file))
-        self.process = subprocess.Popen(
-            [*LINE, "run", "--config", str(self.path)], stderr=subprocess.PIPE, text=True, bufsize=1
-        )
-        assert self.process.stderr is not None
-        self.log: list[str] = []
-        for line in self.process.stderr:
-            self.log.append(line)
-            found = re.search(r"clients: (\S+)  admin: http://(\S+)", line)
-            if found:
-                self.endpoint, self.admin = found[1], found[2]
-                break
-        else:
-            raise AssertionError("".join(self.log))
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr or ()), daemon=True).start()
-
-    def say(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command of an operator."""
-        line = [*LINE, *words, "--admin", self.admin, "--format", "json"]
-        return subprocess.run(line, capture_output=True, text=True, timeout=30, check=False)
-
-    def states(self) -> dict[str, str]:
-        """What each site is."""
-        return {one["site"]: one["state"] for one in json.loads(self.say("status").stdout)["sites"]}
-
-    def metric(self, name: str) -> float:
-        """A number of its metrics."""
-        with urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
-            lines: list[str] = answer.read().decode().splitlines()
-        return float(next(one for one in lines if one.startswith(f"syncpoint_gateway_{name} ")).split()[-1])
-
-    def end(self) -> None:
-        """SIGTERM, and wait."""
-        self.process.terminate()
-        assert self.process.wait(20) == 0, "".join(self.log)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
 
 
 def receiving(space: Space, subscription: str) -> Counter[bytes]:
@@ -286,3 +225,32 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     space.publish(topic, b"new")
     name = f"projects/dual/subscriptions/gateway-fill-{topic.rpartition('/')[2]}"
     assert enter(servers[1].endpoint).api.get_subscription({"subscription": name}).topic == topic
+
+
+@pytest.mark.timeout(120)
+def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of_the_gateway(
+    dual_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+) -> None:
+    servers, gateway = dual_sites
+    space = enter(gateway.endpoint)
+    space.project = "dual"
+    topic, subscription = space.pair()
+    space.publish(topic, b"prepared")
+    assert list(space.api.list_topic_subscriptions({"topic": topic}).subscriptions) == [subscription]
+    assert [one.name for one in space.api.list_subscriptions({"project": "projects/dual"}).subscriptions] == [
+        subscription
+    ]
+    assert gateway.say("mask", "us").returncode == 0
+    push = {"push_endpoint": "https://example.com/push"}
+    for changed, path in (({"labels": {"team": "blue"}}, "labels"), ({"push_config": push}, "push_config")):
+        wanted = {"name": subscription, "topic": topic, **changed}
+        space.api.update_subscription({"subscription": wanted, "update_mask": {"paths": [path]}})
+    kept = {"name": topic, "message_retention_duration": {"seconds": 3600}}
+    paths = {"paths": ["message_retention_duration"]}
+    space.api.update_topic({"topic": kept, "update_mask": paths})
+    eventually(lambda: gateway.say("unmask", "us").returncode == 0, 30)
+    there = enter(servers[1].endpoint).api
+    found = there.get_subscription({"subscription": subscription})
+    assert dict(found.labels) == {"team": "blue"}
+    assert not found.push_config.push_endpoint, "where a site pushes to is its own"
+    assert there.get_topic({"topic": topic}).message_retention_duration.total_seconds() == 3600

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-var project = fmt.Sprintf("p%x", time.Now().UnixNano())
+var project = cmp.Or(os.Getenv("CLIENT_PROJECT"), fmt.Sprintf("p%x", time.Now().UnixNano()))
 
 type space struct {
 	ctx     context.Context

@@ -16,7 +16,7 @@ const SECONDS = 60;
 // message may wait for most of a minute when the connection is back already. 60 s after its first attempt it gives a
 // message up; the program then has to publish it again.
 const OUTAGE_SECONDS = 240;
-const pubsub = new PubSub({ projectId: `p${Date.now().toString(16)}` });
+const pubsub = new PubSub({ projectId: process.env.CLIENT_PROJECT || `p${Date.now().toString(16)}` });
 const input = createInterface({ input: process.stdin });
 const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const numbers = (count) => Array.from({ length: count }, (_, number) => String(number));

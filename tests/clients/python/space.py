@@ -15,7 +15,7 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher import PublisherClient
 from google.pubsub_v1.services.subscriber import SubscriberClient
 
-PROJECT = f"p{time.time_ns():x}"
+PROJECT = os.environ.get("CLIENT_PROJECT") or f"p{time.time_ns():x}"
 SECONDS = 60
 REST = os.environ.get("PUBSUB_TRANSPORT") == "rest"
 

@@ -18,7 +18,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
-PROJECT = f"p{time.time_ns():x}"
+PROJECT = os.environ.get("CLIENT_PROJECT") or f"p{time.time_ns():x}"
 SECONDS = 60
 OUTAGE_SECONDS = 200
 DEFINITION = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'

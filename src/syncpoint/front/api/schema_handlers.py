@@ -13,6 +13,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -264,9 +265,7 @@ class SchemaService:
 
     async def _add(self, schema: Schema, given: pubsub.Schema, compiled: bytes) -> pubsub.Schema:
         """Give the schema its next revision."""
-        identifier = self._control.random.token(4).hex()
-        while schema.revision(identifier) is not None:
-            identifier = self._control.random.token(4).hex()
+        identifier = revision_id(schema, given)
         made = schema.with_revision(identifier, self._control.clock.time_ns())
         changes: Sequence[CatalogChange] = (
             CatalogChange.put(made.setting()),
@@ -288,6 +287,18 @@ class SchemaService:
         made.name, made.revision_id = name, revision.id
         made.revision_create_time.FromNanoseconds(revision.created_ns)
         return made
+
+
+def revision_id(schema: Schema, given: pubsub.Schema) -> str:
+    """What the next revision is called: sites that were asked for the same revisions have the same names for them. A
+    definition that comes back, as in a rollback, has another one for as long as the schema has the first.
+    """
+    for again in range(REVISIONS_MAX + 1):
+        text = f"{schema.name}\0{given.type}\0{again}\0{given.definition}".encode()
+        identifier = blake2b(text, digest_size=4).hexdigest()
+        if schema.revision(identifier) is None:
+            return identifier
+    raise AssertionError("more revisions than there may be")
 
 
 def _bytes_of(schema: pubsub.Schema) -> int:

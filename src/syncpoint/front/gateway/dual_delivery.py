@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
@@ -158,7 +159,7 @@ class DualBook:
 
     async def keep(self) -> None:
         """Hold the copies of whichever site is not the home, for as long as somebody receives."""
-        flushing = self.delivery.tasks.start(self._flush())
+        flushing, backoff = self.delivery.tasks.start(self._flush()), Backoff(0.2, 5.0)
         try:
             while not self.over:
                 if not any(self.streams.values()) and self._now() > self._used + IDLE_S:
@@ -167,9 +168,11 @@ class DualBook:
                 if site:
                     try:
                         await ShadowStream(self, site).run()
-                    except SyncpointError as error:
+                        backoff.succeeded()
+                    except SyncpointError as error:  # detached, or a push subscription: there are no copies to hold
                         log.info("copies of %s at %s: %s", self.name, site, error)
-                await asyncio.sleep(0.2)
+                        backoff.failed()
+                await asyncio.sleep(backoff.pause_s)
         finally:
             flushing.cancel()
             if self.delivery.books.get(self.name) is self:

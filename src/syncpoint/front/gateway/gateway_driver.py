@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from syncpoint.base.model.errors import Code, ConnectionRefused, SyncpointError
@@ -26,7 +27,7 @@ from syncpoint.front.gateway.gateway_file import GatewayFile
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
 from syncpoint.front.gateway.link_lag import LinkLag
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
-from syncpoint.front.gateway.site_fill import SiteCalls, SiteFill
+from syncpoint.front.gateway.site_fill import FILL, SiteCalls, SiteFill
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.gateway.unary_calls import UnaryCalls, named_in
 from syncpoint.wire.protobuf import methods
@@ -138,6 +139,16 @@ class Gateway:
         answer: bytes = found.SerializeToString()
         return answer
 
+    async def _list(self, method: methods.Method, call: Call, request: bytes) -> bytes:
+        """Subscriptions, without those by which dual topics are copied."""
+        response, _ = await self.calls.at_home(call, method, request)
+        found = method.response.FromString(response)
+        kept = [one for one in found.subscriptions if f"/subscriptions/{FILL}" not in getattr(one, "name", one)]
+        del found.subscriptions[:]
+        found.subscriptions.extend(kept)
+        answer: bytes = found.SerializeToString()
+        return answer
+
     def methods(self) -> Methods:
         """What clients may call."""
         table: dict[bytes, Unary | Streaming] = {}
@@ -147,6 +158,8 @@ class Gateway:
         if self.file.dual:
             table[methods.PUBLISHER.Publish.encode()] = unary_async(self.publisher.publish)
             table[methods.SUBSCRIBER.Pull.encode()] = unary_async(self._pull)
+            for listing in (methods.SUBSCRIBER.ListSubscriptions, methods.PUBLISHER.ListTopicSubscriptions):
+                table[listing.encode()] = unary_async(partial(self._list, listing))
         publish = table[methods.PUBLISHER.Publish.encode()]
         assert isinstance(publish, Unary)
         table[methods.PUBLISHER.Publish.encode()] = without_receipt(publish)

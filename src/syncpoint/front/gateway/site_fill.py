@@ -23,6 +23,7 @@ from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
+from syncpoint.front.gateway.site_changes import subscription_update, topic_update
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
@@ -138,7 +139,10 @@ class SiteFill:
 
     async def _bring_to(self, site: str, record: Any, subscriptions: Sequence[Any]) -> None:
         await self._bring_schema(site, record)
-        await self._made(site, methods.PUBLISHER.CreateTopic, record)
+        missed = self.board.sites[site].masked  # else what differs was made so on purpose
+        if not await self._made(site, methods.PUBLISHER.CreateTopic, record) and missed:
+            topic = await self.own.call(site, methods.PUBLISHER.GetTopic, topic=record.name)
+            await self._changed(site, methods.PUBLISHER.UpdateTopic, topic_update(record, topic))
         found = await self.own.call(site, methods.ADMIN.GetTopicOptions, topic=record.name)
         if not found.duplicate_detection_window.seconds:
             options = admin.TopicOptions(topic=record.name, duplicate_detection_window={"seconds": WINDOW_S})
@@ -157,10 +161,12 @@ class SiteFill:
                 await self.own.call(site, methods.SUBSCRIBER.DeleteSubscription, subscription=fill.name)
                 await self._made(site, methods.SUBSCRIBER.CreateSubscription, fill)
         for one in subscriptions:
-            await self._made(site, methods.SUBSCRIBER.CreateSubscription, one)
+            if not await self._made(site, methods.SUBSCRIBER.CreateSubscription, one) and missed:
+                there = await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=one.name)
+                await self._changed(site, methods.SUBSCRIBER.UpdateSubscription, subscription_update(one, there))
 
     async def _bring_schema(self, site: str, record: Any) -> None:
-        """Let a site have the schema of a topic; ids of revisions are each site's own."""
+        """Let a site have the newest schema of a topic. It may lack older revisions, so the range stays open there."""
         settings = record.schema_settings
         if settings.schema and site != self.board.home:
             settings.ClearField("first_revision_id")
@@ -169,7 +175,10 @@ class SiteFill:
             parent, _, short = settings.schema.partition("/schemas/")
             made = {"type": schema.type, "definition": schema.definition}
             request = methods.SCHEMAS.CreateSchema.request(parent=parent, schema_id=short, schema=made)
-            await self._made(site, methods.SCHEMAS.CreateSchema, request)
+            if not await self._made(site, methods.SCHEMAS.CreateSchema, request) and self.board.sites[site].masked:
+                there = await self.own.call(site, methods.SCHEMAS.GetSchema, name=settings.schema, view="FULL")
+                if there.definition != schema.definition:
+                    await self.own.call(site, methods.SCHEMAS.CommitSchema, name=settings.schema, schema=made)
 
     async def _made(self, site: str, method: Method, record: Any) -> bool:
         """Whether it was made; False where the site has one of that name."""
@@ -180,6 +189,12 @@ class SiteFill:
                 raise
             return False
         return True
+
+    async def _changed(self, site: str, method: Method, request: Any) -> None:
+        """Send an update, if there is one."""
+        if request is not None:
+            await self.own.send(site, method, request)
+            log.info("%s at %s: it was away for %s", method, site, ", ".join(request.update_mask.paths))
 
     async def _subscriptions(self, site: str, topic: str) -> AsyncIterator[Any]:
         async for name in self._listed(site, methods.PUBLISHER.ListTopicSubscriptions, "subscriptions", topic=topic):

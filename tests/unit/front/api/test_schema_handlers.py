@@ -189,6 +189,21 @@ def test_a_commit_adds_a_revision_that_goes_with_the_one_before(schemas: Schemas
         schemas.commit_schema(pubsub.CommitSchemaRequest(name=f"{PARENT}/schemas/other", schema=avro("x")))
 
 
+def test_sites_that_got_the_same_definitions_have_the_same_revisions() -> None:
+    def revisions(*, between: bool) -> list[str]:
+        schemas = Schemas(FakeControlPlane())
+        made = [schemas.create(), schemas.commit(avro("x", "y"))]
+        made.append(schemas.rollback_schema(pubsub.RollbackSchemaRequest(name=NAME, revision_id=made[0].revision_id)))
+        if between:
+            schemas.delete_schema(pubsub.DeleteSchemaRequest(name=NAME))
+            assert schemas.create(name="others").revision_id != made[0].revision_id
+            assert schemas.create().revision_id == made[0].revision_id
+        return [one.revision_id for one in made]
+
+    assert revisions(between=False) == revisions(between=True)
+    assert len(set(revisions(between=False))) == 3
+
+
 def test_a_rollback_adds_a_revision_with_an_old_definition(schemas: Schemas) -> None:
     first = schemas.create()
     schemas.commit(avro("x", "y"))

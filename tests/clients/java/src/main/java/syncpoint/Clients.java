@@ -89,7 +89,8 @@ public final class Clients {
     void run() throws Exception;
   }
 
-  private static final String PROJECT = "p" + Long.toHexString(System.nanoTime());
+  private static final String PROJECT =
+      System.getenv().getOrDefault("CLIENT_PROJECT", "p" + Long.toHexString(System.nanoTime()));
   private static final int SECONDS = 60;
 
   /** For scenarios in which the server goes away: the client's own pauses between attempts grow to 60 s. */
