@@ -49,6 +49,8 @@ BEFORE_A_TICK_S = 0.015  # more than acknowledgements wait for company, less tha
 class InlineWorkers:
     """Workers whose steps run on the loop, when it is their turn."""
 
+    at_once = False
+
     def start(self, name: str, step: Step, *, waits: bool = False) -> InlineWorker:
         return InlineWorker(step)
 

@@ -72,6 +72,10 @@ class Files(Protocol):
         """
         ...
 
+    def read_as_asked(self, handle: int) -> None:
+        """From now on the disk reads what is asked for of this file, and nothing ahead of it."""
+        ...
+
     def skip_zeros(self, handle: int, offset: int) -> int:
         """An offset up to which, from `offset` on, there is nothing but zeros: the file's end, or a little before the
         first other byte.

@@ -85,6 +85,9 @@ class OsFiles:
     def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
         read_opened(self, path, sizes, offset, take)
 
+    def read_as_asked(self, handle: int) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+
     def skip_zeros(self, handle: int, offset: int) -> int:
         end = os.fstat(handle).st_size
         room = bytearray(_LOOK_BYTES)

@@ -54,6 +54,11 @@ class Worker(Protocol):
 
 
 class Workers(Protocol):
+    @property
+    def at_once(self) -> bool:
+        """Whether steps run at the same time, and so may wait for each other."""
+        ...
+
     def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
         """`waits`: for a disk that is away, as long as it takes (`runtime.files.waits_for_disk`)."""
         ...
@@ -69,6 +74,8 @@ class Workers(Protocol):
 
 class ThreadWorkers:
     """Workers that are daemon threads."""
+
+    at_once = True
 
     def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
         return _Thread(name, step, waits)
@@ -141,6 +148,8 @@ class _Thread:
 
 class ManualWorkers:
     """Workers that run only when a test steps them."""
+
+    at_once = False
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from syncpoint.base.runtime.clock import SystemClock
 from syncpoint.base.runtime.files import DiskFenced, Files
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.base.runtime.random import Random, SystemRandom
@@ -33,6 +34,7 @@ from syncpoint.log.diskserver.protocol import (
     encode_welcome,
 )
 from syncpoint.log.diskserver.sockets import FrameReader, hang_up, send_frame, tune
+from syncpoint.log.storage.disk.paced_files import DiskTurns
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_S = 10.0
@@ -66,7 +68,13 @@ class DiskServer:
         disks = {name: str(path) for name, path in settings.disks.items()}
         life = int.from_bytes(settings.random.token(7), "little") + 1
         self.service = DiskService(
-            disks, settings.files, self._boot, life, wait_s=_SHARE_S, required=settings.require_disks
+            disks,
+            settings.files,
+            self._boot,
+            life,
+            wait_s=_SHARE_S,
+            required=settings.require_disks,
+            turns={name: DiskTurns(SystemClock()) for name in disks},
         )
         self.service.start()
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

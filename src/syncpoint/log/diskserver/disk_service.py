@@ -13,6 +13,7 @@ import errno
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from syncpoint.base.runtime.files import DiskFenced, Files
@@ -20,8 +21,10 @@ from syncpoint.log.diskserver.commands import Handles, execute
 from syncpoint.log.diskserver.fencing import ChainFolders, FencingRecord, FencingToken
 from syncpoint.log.diskserver.payload_cache import PayloadCache
 from syncpoint.log.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
+from syncpoint.log.storage.disk.paced_files import DiskTurns, paced
 
 WAIT_S = 1.0  # for a command under way; the caller asks again
+OPENING_S = 10.0  # after a chain was taken over: its new owner reads without turns
 
 
 class Busy(Exception):
@@ -53,6 +56,7 @@ class _Chain:
         self.durability = record.durability if record is not None else ""
         self.changed = threading.Condition()
         self.running = 0
+        self.opening_until = 0.0  # monotonic seconds, where reads take turns
         self.handles: Handles = {}
         self.channels: dict[int, ServedChannel] = {}
 
@@ -60,7 +64,8 @@ class _Chain:
 class DiskService:
     """Serves the chains in the folders `disks` (name -> path). `server`: a number no other life of a process has.
 
-    `wait_s`: how long a command waits for bytes that come with another disk's. `required`: see `ChainFolders`.
+    `wait_s`: how long a command waits for bytes that come with another disk's. `required`: see `ChainFolders`. `turns`:
+    by disk, those that are read in turns, where threads may wait.
     """
 
     def __init__(
@@ -72,12 +77,15 @@ class DiskService:
         *,
         wait_s: float = 0.0,
         required: bool = False,
+        turns: Mapping[str, DiskTurns] = MappingProxyType({}),
     ) -> None:
         self.server = server
+        self._turns = turns
         self.bytes_written = 0
         self.syncs = 0
         self._kept = PayloadCache(wait_s)
-        self._files = files
+        self._plain = files
+        self._files = paced(files, {disks[name]: of for name, of in turns.items()})
         self._folders = {name: ChainFolders(path, files, boot, required=required) for name, path in disks.items()}
         self._chains: dict[tuple[str, int], _Chain] = {}
         self._locks = {name: threading.Lock() for name in disks}  # one each: a disk that hangs holds up no other
@@ -138,6 +146,8 @@ class DiskService:
             self._close_files(chain)
             self._kept.forget(chain.number)
             chain.folders.hold_new(chain.number)
+            if chain.disk in self._turns:
+                chain.opening_until = self._turns[chain.disk].clock.monotonic() + OPENING_S
         record = FencingRecord(chain.token, chain.durability, chain.folders.boot, clean=False)
         chain.folders.store(chain.number, record)
         chain.folders.hold(chain.number)
@@ -201,12 +211,21 @@ class DiskService:
         if request.op == DiskOp.MKDIR and chain.record is not None:
             chain.folders.hold_new(chain.number)
             chain.folders.ensure(chain.number, chain.record)
-        reply = execute(self._files, chain.folder, chain.handles, request)
+        reply = self._on_disk(chain, request)
         self.bytes_written += sum(change.size for change in request.changes)
         self.syncs += request.op == DiskOp.FDATASYNC
         if request.op == DiskOp.FREE_BYTES:
             self._free[chain.disk] = reply.a
         return reply
+
+    def _on_disk(self, chain: _Chain, request: Request) -> Reply:
+        """Reads of a disk yield to its syncs. A chain that is being opened is read at once: it is not served yet."""
+        turns, files = self._turns.get(chain.disk), self._files
+        if turns is not None and request.op == DiskOp.FDATASYNC:
+            return turns.write(lambda: execute(files, chain.folder, chain.handles, request))
+        if turns is not None and request.op == DiskOp.PREAD and turns.clock.monotonic() < chain.opening_until:
+            files = self._plain
+        return execute(files, chain.folder, chain.handles, request)
 
     def _leave(self, chain: _Chain, *, clean: bool) -> Reply:
         """A session that continues after this must say hello again, which ends the cleanness."""
@@ -252,6 +271,8 @@ class DiskService:
                 if disk == name
             }
             disks[name] = {"path": folders.root, "chains": chains, "free_bytes": self._free.get(name, 0)}
+            if name in self._turns:
+                disks[name] |= self._turns[name].figures()
         return {"server": self.server, "bytes_written": self.bytes_written, "syncs": self.syncs, "disks": disks}
 
 

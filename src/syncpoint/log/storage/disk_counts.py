@@ -8,6 +8,7 @@ thread writes may be slightly out of date for readers.
 from __future__ import annotations
 
 from syncpoint.base.model.histogram import Histogram
+from syncpoint.log.storage.disk.paced_files import DiskTurns
 
 
 class StoreCounts:
@@ -29,12 +30,14 @@ class StoreCounts:
 class DiskCounts:
     """Counters of one disk of a store.
 
-    `sync`: times of the calls that make entries durable; `commit`: times of whole group commits.
+    `sync`: times of the calls that make entries durable; `commit`: times of whole group commits. `turns`: of its
+    reads, where they are decided about in this process.
     """
 
-    __slots__ = ("bytes", "commit", "commits", "damaged", "entries", "failures", "healed", "sync")
+    __slots__ = ("bytes", "commit", "commits", "damaged", "entries", "failures", "healed", "sync", "turns")
 
-    def __init__(self) -> None:
+    def __init__(self, turns: DiskTurns | None = None) -> None:
+        self.turns = turns
         self.commits = self.entries = self.bytes = 0
         self.commit, self.sync = Histogram(), Histogram()
         self.failures = 0  # how often it was given up

@@ -155,6 +155,9 @@ class MemoryFiles:
     def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
         read_opened(self, path, sizes, offset, take)
 
+    def read_as_asked(self, handle: int) -> None:
+        """Nothing is read ahead."""
+
     def skip_zeros(self, handle: int, offset: int) -> int:
         file, path = self._file(handle)
         self._call("pread", path)

@@ -43,6 +43,8 @@ class SimChildProcesses(ChildProcesses):
 class SimWorkers:
     """Workers of one store. `calm(name)`: whether nothing that a worker of that name does has to wait."""
 
+    at_once = False
+
     def __init__(
         self, sim_threads: SimThreads, random: Random, calm: Callable[[str], bool], *, stops: float = 0.03
     ) -> None:

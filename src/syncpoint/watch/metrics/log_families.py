@@ -72,9 +72,14 @@ _DISKS: Final = (
     ("damages_total", _C, "", "Damaged places found, repaired or not."),
     ("healed_segments_total", _C, "", "Segments copied here from other disks."),
 )
+COLD_READS: Final = (
+    ("cold_read_bytes_total", _C, "bytes", "Bytes read from the disk."),
+    ("cold_read_wait_seconds_total", _C, "seconds", "Time that reads waited for commits."),
+    ("cold_read_share", _G, "", "Share of the disk's time allowed to reads; below 1 while they slow commits."),
+)
 FAMILIES: Final = (
     *(Family(f"syncpoint_log_{name}", kind, unit, ("chain",), text) for name, kind, unit, text in _LOG),
-    *(Family(f"syncpoint_disk_{name}", kind, unit, _DISK, text) for name, kind, unit, text in _DISKS),
+    *(Family(f"syncpoint_disk_{name}", kind, unit, _DISK, text) for name, kind, unit, text in (*_DISKS, *COLD_READS)),
     Family("syncpoint_disk_state", _G, "", (*_DISK, "state"), "1 for the current state of the disk."),
     Family("syncpoint_disk_commit_seconds", _H, "seconds", _DISK, "Duration of group commits."),
     Family(
@@ -117,6 +122,7 @@ class LogRoom(QuickCollector):
                     "failures_total": counts.failures,
                     "damages_total": counts.damaged,
                     "healed_segments_total": counts.healed,
+                    **({} if counts.turns is None else counts.turns.figures()),
                 }
                 for name, value in values.items():
                     samples.put(f"syncpoint_disk_{name}", value, *labels)

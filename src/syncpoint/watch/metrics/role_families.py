@@ -15,6 +15,7 @@ from syncpoint.base.model.cluster import ChainRecord
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.headroom import headroom
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
+from syncpoint.watch.metrics.log_families import COLD_READS
 
 _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 MEMBER_FAMILIES: Final = (
@@ -168,12 +169,16 @@ SERVED_FREE: Final = Family(
     "syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Free bytes on a disk served by this process."
 )
 SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains open on a served disk.")
+SERVED_READS: Final = tuple(
+    Family(f"syncpoint_disk_server_{name}", kind, unit, ("disk",), text) for name, kind, unit, text in COLD_READS
+)
 FAMILIES: Final = (
     *MEMBER_FAMILIES,
     *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER, *MITIGATION)),
     *HEADROOM_FAMILIES,
     SERVED_FREE,
     SERVED_CHAINS,
+    *SERVED_READS,
 )
 
 
@@ -224,6 +229,8 @@ class DiskServerRoom(StatusRoom):
         for disk, found in status["disks"].items():
             samples.put(SERVED_FREE.name, found["free_bytes"], disk)
             samples.put(SERVED_CHAINS.name, len(found["chains"]), disk)
+            for name, *_ in COLD_READS:
+                samples.put(f"syncpoint_disk_server_{name}", found[name], disk)
 
 
 class MemberRoom(QuickCollector):

@@ -32,7 +32,7 @@ from syncpoint.watch.metrics.call_families import ListenerRoom
 from syncpoint.watch.metrics.family import QuickCollector, Samples
 from syncpoint.watch.metrics.family_table import FAMILIES
 from syncpoint.watch.metrics.gathered import GatheredText
-from syncpoint.watch.metrics.log_families import LogRoom
+from syncpoint.watch.metrics.log_families import COLD_READS, LogRoom
 from syncpoint.watch.metrics.otlp_export import FAILED, MetricsExportSettings, OtlpMetrics
 from syncpoint.watch.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.watch.metrics.role_families import (
@@ -99,7 +99,8 @@ BY_HAND = {one for one in NAMES if one.startswith(tuple(f"syncpoint_{name}" for 
     for name in (
         "access_callers", "access_refused_total", "at_risk_entries", "at_risk_messages", "at_risk_stopping_failures",
         "at_risk_unborne_disks", "at_risk_uncounted", "attended_letters_total", "consumption_refused",
-        "delivery_failed_steps_total", "delivery_records_waiting", "disk_behind_entries", "disk_damages_total",
+        "delivery_failed_steps_total", "delivery_records_waiting", "disk_behind_entries", "disk_cold_read_bytes_total",
+        "disk_cold_read_share", "disk_cold_read_wait_seconds_total", "disk_damages_total",
         "disk_failures_total",
         "disk_healed_segments_total", "disk_lacking_segments", "disk_queued_bytes", "disk_spare_segments", "disk_state",
         "disk_unreadable_places", "export_failures_total", "export_held_bytes", "listener_faults_total",
@@ -313,7 +314,13 @@ def rooms_by_hand(node: Node) -> list[Any]:
         for keys in ([one.key for one in families],)
     ]
     record = ChainRecord(1, "p/1", "", "", "p", (DiskPlace("c1", "d1", "s1"),), below_policy=True)
-    served = {"disks": {"d1": {"free_bytes": 9, "chains": [1]}}, "bytes_written": 1, "syncs": 2, "connections": 3}
+    cold = dict.fromkeys((name for name, *_ in COLD_READS), 0.5)
+    served = {
+        "disks": {"d1": {"free_bytes": 9, "chains": [1], **cold}},
+        "bytes_written": 1,
+        "syncs": 2,
+        "connections": 3,
+    }
     gathered = GatheredText(SimpleNamespace(), lambda: {"worker-2": ""}, nobody)  # type: ignore[arg-type]
     gathered._unanswered["worker-2"] += 1
     away = MetricsExportSettings("http://127.0.0.1:9")
@@ -372,6 +379,10 @@ def by_hand(node: Node) -> None:
     )  # fmt: skip
     (disk,) = node.log.store.disk_counts
     more(disk, "failures", "damaged", "healed")
+    assert disk.turns is not None
+    disk.turns.waited_s += 0.1
+    disk.turns.reads.bytes += 1
+    disk.turns.reads.share = 0.5
     more(counted(node), "expired_leases", "dead_letters", "dead_letters_failed", "run_out")
     admission = node.log.publish.admission
     more(admission, "refused")

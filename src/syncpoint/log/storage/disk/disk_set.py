@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from syncpoint.base.runtime.environment import Environment
@@ -28,6 +29,7 @@ from syncpoint.log.storage.disk.disk_writer import DiskWriter, LogProgress
 from syncpoint.log.storage.disk.listed_segments import ListedSegments
 from syncpoint.log.storage.disk.maintenance import DiskMaintainer
 from syncpoint.log.storage.disk.owner_turn import OwnerTurn
+from syncpoint.log.storage.disk.paced_files import DiskTurns, paced
 from syncpoint.log.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.log.storage.disk.segment_pool import SegmentPool
 from syncpoint.log.storage.disk_counts import DiskCounts
@@ -59,7 +61,11 @@ class DiskSet:
         owner: LogListener,
         local: bool,
     ) -> None:
-        files, clock = environment.files, environment.clock
+        clock = environment.clock
+        takes_turns = local and workers.at_once
+        self.counts = [DiskCounts(DiskTurns(clock) if takes_turns else None) for _ in recovery.disks.all]  # by slot
+        turns = {disk.root: self.counts[disk.slot].turns for disk in recovery.disks.all}
+        files = paced(environment.files, {root: of for root, of in turns.items() if of is not None})
         self.universe = recovery.disks.universe
         self.catalog = recovery.loaded.catalog
         self.failure: Exception | None = None
@@ -78,7 +84,6 @@ class DiskSet:
         self._writer_workers: dict[DiskWriter, Worker] = {}
         self._maintainer_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
-        self.counts = [DiskCounts() for _ in recovery.disks.all]  # of each disk
         self.maintainers = [self._maintainer(disk) for disk in recovery.disks.all]
         self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks.all]
         self.copies = DiskCopies(self.catalog, self.maintainers, self._queues, settings.read_patience_s, self.counts)
@@ -110,7 +115,8 @@ class DiskSet:
         self.room = DiskRoom(self.log, self.maintainers, settings)
 
     def _maintainer(self, disk: DiskState) -> DiskMaintainer:
-        return DiskMaintainer(disk.slot, disk.root, disk.lock, self, self._settings, self._environment)
+        environment = replace(self._environment, files=self._files)
+        return DiskMaintainer(disk.slot, disk.root, disk.lock, self, self._settings, environment)
 
     def start(self) -> None:
         """Let the threads run."""

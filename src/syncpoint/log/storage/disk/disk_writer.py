@@ -18,6 +18,7 @@ from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.file_content import write_all
 from syncpoint.base.runtime.files import Buffer, Files, FileStat
 from syncpoint.log.storage.disk.disk_identity import DiskIdentity
+from syncpoint.log.storage.disk.paced_files import DiskTurns
 from syncpoint.log.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.log.storage.disk.segment_pool import SegmentPool
 from syncpoint.log.storage.disk_counts import DiskCounts
@@ -75,6 +76,7 @@ class DiskWriter:
     ) -> None:
         self.slot = slot
         self.counts = counts or DiskCounts()
+        self._turns = self.counts.turns or DiskTurns(environment.clock)
         self.root = pool.root
         self.incarnation = identity.incarnation
         self.pool = pool
@@ -153,8 +155,13 @@ class DiskWriter:
                     return rest
                 self.busy_since = self._began = self._clock.monotonic()
                 self._idle_since = None
+                turns = self._turns
+                turns.under_way = 1
                 self._commit()
+                turns.under_way = 0
                 self._took = self._clock.monotonic() - self._began
+                if turns.watched:
+                    turns.committed(self._took)
                 self.counts.commit.note(self._took)
                 self.answered_at = self._began
                 self.busy_since = None
@@ -178,6 +185,7 @@ class DiskWriter:
         """Give this incarnation up. Idempotent; any thread."""
         if self.error is None:
             self.error = error
+            self._turns.under_way = 0
             self.counts.failures += 1
             self._failed(self, error)
 
