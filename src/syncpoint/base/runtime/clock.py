@@ -42,12 +42,8 @@ class SystemClock:
     """The clocks of the operating system."""
 
     __slots__ = ()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def time_ns(self) -> int:
-        return time.time_ns()
+    monotonic = staticmethod(time.monotonic)
+    time_ns = staticmethod(time.time_ns)
 
     def pause_s(self, seconds: float) -> float:
         """Until the next beat of this process."""

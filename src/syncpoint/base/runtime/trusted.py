@@ -61,7 +61,9 @@ class TrustedClock:
 
     def time_ns(self) -> int:
         """For stamps: now, and never before what is sure."""
-        wall, now = self._look()
+        wall, now = self._clock.time_ns(), round(self._clock.monotonic() * 1e9)  # as `_read`, at every message
+        if now - self._at >= LOOK_NS:
+            self._judge(wall, now)
         return max(wall, self._high + now - self._at) if self._high else wall
 
     def pause_s(self, seconds: float) -> float:
@@ -69,7 +71,8 @@ class TrustedClock:
 
     def sure_ns(self) -> int:
         """A time that has surely been reached."""
-        self._look()
+        if _mono_ns(self._clock) - self._at >= LOOK_NS:
+            self._judge(*self._read())
         return self._sure
 
     def _read(self) -> tuple[int, int]:
@@ -77,13 +80,6 @@ class TrustedClock:
         slower than it is, never for faster, which would put later stamps ahead of the time for as long as it runs.
         """
         return self._clock.time_ns(), _mono_ns(self._clock)
-
-    def _look(self) -> tuple[int, int]:
-        """Read the clocks; a while after the last time, judge them as well."""
-        wall, now = self._read()
-        if now - self._at >= LOOK_NS:
-            self._judge(wall, now)
-        return wall, now
 
     def _judge(self, wall: int, now: int) -> None:
         passed = now - self._at

@@ -10,6 +10,8 @@ server makes by itself count on their own, so that a circle of them ends, and to
 the topic is missing, or the publish fails or is not allowed, the original is offered again instead: nothing is lost.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial

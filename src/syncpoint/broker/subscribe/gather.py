@@ -8,6 +8,8 @@ counts if the same grant comes back. Everything here runs on the loop's thread; 
 second. A new owner of a chain is informed which grants we believe to hold.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any

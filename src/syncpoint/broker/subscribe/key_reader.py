@@ -4,6 +4,8 @@ Place: beside `pump`, for subscriptions with ordering. `ordering` decides which 
 again, and lent when all are there, in one response.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 

@@ -8,6 +8,8 @@ may have counted there, so it has failed only once the publish side reports that
 other subscription accepts late acknowledgements, too.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -238,7 +240,7 @@ class LeaseManager:
         self.letters.forget_source(source)
         return [] if self.order is None else self.order.forget(source)
 
-    def close(self, heir: "LeaseManager | None" = None) -> None:
+    def close(self, heir: LeaseManager | None = None) -> None:
         """A seek, or the end of the delivery: what is not recorded now is not sent again. Waiting callers are answered.
         `heir`: where neither is the reason, the one that goes on sending it.
         """

@@ -6,6 +6,8 @@ heartbeat that came back was sent, so we stop relying on a grant before its give
 may have lost a chain without knowing, it reports how long ago the chain's disks obeyed it; that counts, too.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -41,11 +43,11 @@ class PeerTransport(Protocol):
 class Visitor(Protocol):
     """Who learns of a peer: the gatherer."""
 
-    def peer_up(self, peer: "Peer") -> None: ...
+    def peer_up(self, peer: Peer) -> None: ...
 
-    def peer_down(self, peer: "Peer") -> None: ...
+    def peer_down(self, peer: Peer) -> None: ...
 
-    def peer_said(self, peer: "Peer", kind: str, what: Any) -> None: ...
+    def peer_said(self, peer: Peer, kind: str, what: Any) -> None: ...
 
 
 class _Asked(NamedTuple):
@@ -67,7 +69,7 @@ class Peer:
         incarnation: int,
         clock: Clock,
         visitor: Visitor,
-        connect: Callable[[str, "Peer"], PeerTransport],
+        connect: Callable[[str, Peer], PeerTransport],
         *,
         registered: int = 0,
         streams: Iterator[int] | None = None,

@@ -6,6 +6,8 @@ Promise: what is stored is not changed. What a lane is not for is acknowledged i
 its rules fail at becomes a dead letter, where the subscription asks for that.
 """
 
+from __future__ import annotations
+
 import math
 import struct
 import sys

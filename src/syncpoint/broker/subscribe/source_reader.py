@@ -5,9 +5,12 @@ grant, or doubt about it, is not used. What could not be read is tried again lat
 forwarder perhaps, goes on with its count and its rest.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from syncpoint.base.model.delivery import Batch, Fetched, attempts_of, freshness_of, passed_over
 from syncpoint.base.model.errors import ResourceExhausted, Unavailable
@@ -24,6 +27,16 @@ from syncpoint.broker.subscribe.subscription_sources import SubscriptionSources
 from syncpoint.catalog.metadata.entity_options import lanes_before
 
 Reply = Callable[[Sequence[Batch] | Exception], None]
+
+
+class _Question(NamedTuple):
+    """Messages of a source up to `end` that were asked for; `void` is how often its leases were void then."""
+
+    source: int
+    end: int
+    reply: Reply
+    some: bool
+    void: int
 
 
 class SourceReader:
@@ -44,40 +57,43 @@ class SourceReader:
         """Ask for unacknowledged messages of `[begin, end)`; about a credit's worth comes at most. `some`: the first
         of them will do.
         """
-        state, voids = self._state, self._leases.voids
-        void = voids.get(source, 0)
+        state = self._state
+        question = _Question(source, end, reply, some, self._leases.voids.get(source, 0))
+        taken = partial(self._answered, question)
+        state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), taken)
 
-        def answer(batches: Sequence[Batch] | Exception, judged: Judged | None = None) -> None:
-            if state.strict:
-                state.publish.check_grants(state.record.incarnation)
-            if self._closed:
+    def _answered(
+        self, question: _Question, batches: Sequence[Batch] | Exception, judged: Judged | None = None
+    ) -> None:
+        state, (source, end, reply, some, void) = self._state, question
+        if state.strict:
+            state.publish.check_grants(state.record.incarnation)
+        if self._closed:
+            return
+        if void != self._leases.voids.get(source, 0):
+            reply(())
+        elif state.strict and (state.doubted() or not self.sources.holds(source)):
+            reply(Unavailable("whether the source is still granted here is in doubt"))
+        elif isinstance(batches, Exception):
+            reply(batches)
+        elif state.rules is None and not isinstance(batches, Fetched):
+            reply(batches)  # nothing to change: the common case, at once
+        elif self._leases.letters.is_full(batches):
+            reply(Unavailable("Messages whose time to live is over are being moved first."))
+        elif not self.rules.elsewhere(batches, end, partial(self._judged, question, batches), some=some, judged=judged):
+            try:
+                out = self._leases.letters.taken_out(batches)
+                left = self.rules.applied(out, end, some=some, judged=judged)
+            except ResourceExhausted as error:
+                reply(error)
                 return
-            if void != voids.get(source, 0):
-                reply(())
-            elif state.strict and (state.doubted() or not self.sources.holds(source)):
-                reply(Unavailable("whether the source is still granted here is in doubt"))
-            elif isinstance(batches, Exception):
-                reply(batches)
-            elif state.rules is None and not isinstance(batches, Fetched):
-                reply(batches)  # nothing to change: the common case, at once
-            elif self._leases.letters.is_full(batches):
-                reply(Unavailable("Messages whose time to live is over are being moved first."))
-            elif not self.rules.elsewhere(batches, end, partial(finished, batches), some=some, judged=judged):
-                try:
-                    out = self._leases.letters.taken_out(batches)
-                    left = self.rules.applied(out, end, some=some, judged=judged)
-                except ResourceExhausted as error:
-                    reply(error)
-                    return
-                reply(self.aging.judged(left))
+            reply(self.aging.judged(left))
 
-        def finished(batches: Sequence[Batch], found: Judged | Exception) -> None:
-            if isinstance(found, Exception):
-                answer(found)
-            else:
-                answer(batches, found)
-
-        state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
+    def _judged(self, question: _Question, batches: Sequence[Batch], found: Judged | Exception) -> None:
+        if isinstance(found, Exception):
+            self._answered(question, found)
+        else:
+            self._answered(question, batches, found)
 
     def read_on(self, cursor: FetchCursor) -> None:
         """Ask for more of a source, if that is wanted now."""

@@ -6,6 +6,8 @@ and redelivery of everything else go on. What a step that failed has left undone
 about is begun anew. Until then one of which no message may be with two (ordered or exactly-once) lends nothing.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -47,7 +49,14 @@ class StepGuard:
 
     def answer(self, take: Callable[[T], object], about: int) -> Callable[[T], None]:
         """An answer that is taken in a step of its own, whenever it comes and from any caller."""
-        return lambda answer: self.run(partial(take, answer), about)
+
+        def taken(answer: T) -> None:
+            try:
+                take(answer)
+            except Exception:
+                self._failed(about)
+
+        return taken
 
     def doubts(self, subscription: int) -> bool:
         """Whether it is still to be begun anew."""

@@ -6,6 +6,8 @@ from each one. The server ends a stream only with an error the official clients 
 (NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

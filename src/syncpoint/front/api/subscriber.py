@@ -4,6 +4,8 @@ Place: where a message leaves, and its acknowledgement comes in. Requests are pa
 ids go to the kernel as they came. An acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Sequence
 

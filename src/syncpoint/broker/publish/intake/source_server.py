@@ -6,9 +6,12 @@ Promise: a listener is notified of messages only when they are persisted, unless
 delivery. Nothing is served from a seek before that is persisted. An acknowledgement is confirmed when it is persisted.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from syncpoint.base.kernel.acks import decode_runs
 from syncpoint.base.model.delivery import (
@@ -40,6 +43,24 @@ from syncpoint.log.storage.errors import StorageDamaged
 from syncpoint.log.storage.store import StoredBatch
 
 log = logging.getLogger(__name__)
+
+
+class _PlacesAsked(NamedTuple):
+    """What a listener asks for: places `[begin, end)` of a source, of which those from `visible` on are not persisted;
+    `base` is where its lane begins, and `passed` what could not be read of it.
+    """
+
+    ledger: Ledger
+    generation: int
+    source: int
+    begin: int
+    end: int
+    visible: int
+    base: int
+    max_bytes: int
+    early: bool
+    passed: tuple[tuple[int, int], ...]
+    reply: Reply
 
 
 class SourceServer:
@@ -228,41 +249,40 @@ class SourceServer:
         if begin >= end:
             reply([])
             return
-        generation = ledger.generation
-        passed: list[tuple[int, int]] = []
+        asked = _PlacesAsked(ledger, ledger.generation, source, begin, end, visible, base, max_bytes, early, (), reply)
+        store.read(source, begin - base, max_bytes, partial(self._answer, asked), early=early)
 
-        def answer(stored: Sequence[StoredBatch] | Exception) -> None:
-            nonlocal begin
-            if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
-                # Logged as an error, never acknowledged, so never deleted: what follows it is delivered all the
-                # same. The subscribe side is notified, too: it may be readable again some day.
-                log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
-                passed.append((begin, max(begin + 1, base + stored.resume_offset)))
-                begin = passed[-1][1]
-                store.read(source, begin - base, max_bytes, answer, early=early)
-            elif isinstance(stored, Exception):
-                reply(stored)
-            elif ledger.generation != generation:
-                reply([])  # a seek came between: the listener was notified and asks again
-            elif not stored and not passed and begin >= visible:
-                reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
+    def _answer(self, asked: _PlacesAsked, stored: Sequence[StoredBatch] | Exception) -> None:
+        ledger, generation, source, begin, end, visible, base, max_bytes, early, passed, reply = asked
+        subscription = ledger.subscription
+        if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
+            # Logged as an error, never acknowledged, so never deleted: what follows it is delivered all the
+            # same. The subscribe side is notified, too: it may be readable again some day.
+            log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
+            behind = max(begin + 1, base + stored.resume_offset)
+            asked = asked._replace(begin=behind, passed=(*passed, (begin, behind)))
+            self.commit.store.read(source, behind - base, max_bytes, partial(self._answer, asked), early=early)
+        elif isinstance(stored, Exception):
+            reply(stored)
+        elif ledger.generation != generation:
+            reply([])  # a seek came between: the listener was notified and asks again
+        elif not stored and not passed and begin >= visible:
+            reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
+        else:
+            expired = expired_at(self.catalog, ledger, self.commit.clock.sure_ns())
+            recorder = self.commit.recorder
+            ran_out: list[tuple[int, int]] | None = [] if recorder.topics else None
+            found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry, ran_out)
+            if ran_out:
+                recorder.note_of(subscription, EXPIRED, source, partial(list, ran_out), generation=generation)
+            known: Sequence[AttemptRun] = ()
+            if found and self.attempts.known:
+                known = self.attempts.of(subscription, source, found[0].begin, found[-1].end)
+            freshness = freshness_of(found)
+            if passed or known or freshness is not None:
+                reply(Fetched(found, passed, known, expired_of(found), freshness))
             else:
-                expired = expired_at(self.catalog, ledger, self.commit.clock.sure_ns())
-                recorder = self.commit.recorder
-                ran_out: list[tuple[int, int]] | None = [] if recorder.topics else None
-                found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry, ran_out)
-                if ran_out:
-                    recorder.note_of(subscription, EXPIRED, source, partial(list, ran_out), generation=generation)
-                known: Sequence[AttemptRun] = ()
-                if found and self.attempts.known:
-                    known = self.attempts.of(subscription, source, found[0].begin, found[-1].end)
-                freshness = freshness_of(found)
-                if passed or known or freshness is not None:
-                    reply(Fetched(found, passed, known, expired_of(found), freshness))
-                else:
-                    reply(UpToEnd(found) if found and found[-1].end == end and not early else found)
-
-        store.read(source, begin - base, max_bytes, answer, early=early)
+                reply(UpToEnd(found) if found and found[-1].end == end and not early else found)
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
