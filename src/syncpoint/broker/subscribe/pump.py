@@ -53,7 +53,8 @@ class Pump:
             if moved and len(consumers) == 1:
                 self._state.wake()  # one consumer: the next response belongs to the next turn
                 break
-        self._ask_ahead()
+        if not self.quiet:
+            self._ask_ahead()
         if self._redelivery.due and self._again.has_more and self._somebody_has_room():
             self._state.wake()
 
@@ -68,7 +69,10 @@ class Pump:
 
     def _somebody_has_room(self) -> bool:
         table = self._state.table
-        return any(consumer.room(table)[0] for consumer in self._state.consumers)
+        for consumer in self._state.consumers:  # noqa: SIM110 - a generator costs more than the one consumer there is
+            if consumer.room(table)[0]:
+                return True
+        return False
 
     def _ask_ahead(self) -> None:
         """Read ahead while somebody has room, so that the next look finds something."""

@@ -97,9 +97,11 @@ class SourceReader:
 
     def read_on(self, cursor: FetchCursor) -> None:
         """Ask for more of a source, if that is wanted now."""
-        if cursor.wants_more and self._state.now() < cursor.not_before:
+        if not cursor.wants_more:
+            return
+        if self._state.now() < cursor.not_before:
             self._state.stalled = True
-        elif cursor.wants_more:
+        else:
             cursor.asking = True
             end = cursor.begin + CREDIT_BYTES
             self.fetch(cursor.source, cursor.begin, end, partial(self._read, cursor), some=True)

@@ -35,7 +35,7 @@ class StepGuard:
         try:
             step()
         except Exception:
-            self._failed(about)
+            self.failed(about)
 
     def ask(self, step: Callable[[], T], about: int) -> T:
         """Do what somebody asked for, who learns of a failure. A refusal has changed nothing."""
@@ -44,7 +44,7 @@ class StepGuard:
         except (SyncpointError, BadAckId, Malformed):
             raise
         except Exception:
-            self._failed(about)
+            self.failed(about)
             raise
 
     def answer(self, take: Callable[[T], object], about: int) -> Callable[[T], None]:
@@ -54,7 +54,7 @@ class StepGuard:
             try:
                 take(answer)
             except Exception:
-                self._failed(about)
+                self.failed(about)
 
         return taken
 
@@ -62,7 +62,8 @@ class StepGuard:
         """Whether it is still to be begun anew."""
         return bool(self.doubted) and (subscription in self.doubted or EVERYTHING in self.doubted)
 
-    def _failed(self, about: int) -> None:
+    def failed(self, about: int) -> None:
+        """A step has failed, with the exception that is being handled."""
         if self.failures % LOGGED_EVERY == 0:
             log.exception("a step of the subscribe forwarder failed (%d so far)", self.failures + 1)
         self.failures += 1
@@ -106,7 +107,10 @@ class _GuardedListener:
         self._guard.run(partial(self._inner.on_sources, views, complete), self._about)
 
     def on_data(self, source: int) -> None:
-        self._guard.run(partial(self._inner.on_data, source), self._about)
+        try:
+            self._inner.on_data(source)
+        except Exception:
+            self._guard.failed(self._about)
 
     def on_revoked(self, source: int) -> None:
         self._guard.run(partial(self._inner.on_revoked, source), self._about)

@@ -55,6 +55,11 @@ class Outgoing:
         self.token = token
 
 
+def _flat(view: memoryview) -> memoryview:
+    """A view of bytes, whatever it was one of."""
+    return view.cast("B") if view.format != "B" or view.ndim != 1 else view
+
+
 class StreamState:
     """State of one stream. `sid`: its number; `done`: nothing more can be sent or received."""
 
@@ -92,40 +97,34 @@ class StreamState:
     def send_message(self, message: Message, token: object = None) -> None:
         """Send or queue one message."""
         conn = self.conn
+        parts: Sequence[Buffer] = (message,) if isinstance(message, (bytes, bytearray, memoryview)) else message
         if type(message) is bytes:
             n = len(message)
-            size = n + PREFIX_BYTES
-            if (
-                size <= conn.peer_frame_bytes
-                and size <= self.send_window
-                and size <= conn.send_window
-                and not self.queue
-                and not conn.paused
-                and conn.out_bytes < BURST
-            ):
-                self.send_window -= size
-                conn.send_window -= size
-                head = pack_data(size >> 16, size & 0xFFFF, 0, 0, self.sid, 0, n)
-                if n <= COPY_BYTES:
-                    conn.out.append(head + message)
-                else:
-                    conn.out.append(head)
-                    conn.out.append(message)
-                    conn.out_bytes += n
-                if not conn.corked:
-                    conn.schedule_flush()
-                return
-            parts: list[Buffer] = [_pack_prefix(0, n), message]
         else:
-            parts = [b""]
-            n = 0
-            for part in (message,) if isinstance(message, (bytes, bytearray, memoryview)) else message:
-                if isinstance(part, memoryview):
-                    part = part.cast("B") if part.format != "B" or part.ndim != 1 else part
-                n += len(part)
-                parts.append(part)
-            parts[0] = _pack_prefix(0, n)
-        self.enqueue(parts, n + PREFIX_BYTES, token)
+            parts = [_flat(part) if isinstance(part, memoryview) else part for part in parts]
+            n = sum(map(len, parts))
+        size = n + PREFIX_BYTES
+        if (
+            size <= conn.peer_frame_bytes
+            and size <= self.send_window
+            and size <= conn.send_window
+            and not self.queue
+            and not conn.paused
+            and conn.out_bytes < BURST
+        ):
+            self.send_window -= size
+            conn.send_window -= size
+            head = pack_data(size >> 16, size & 0xFFFF, 0, 0, self.sid, 0, n)
+            if n <= COPY_BYTES:
+                conn.out.append(b"".join((head, *parts)))
+            else:
+                conn.out.append(head)
+                conn.out += parts
+                conn.out_bytes += n
+            if not conn.corked:
+                conn.schedule_flush()
+            return
+        self.enqueue([_pack_prefix(0, n), *parts], size, token)
 
     def enqueue(self, parts: list[Buffer], size: int, token: object) -> None:
         """Queue `size` bytes, and push what may leave at once."""

@@ -259,9 +259,9 @@ class SourceServer:
             # Logged as an error, never acknowledged, so never deleted: what follows it is delivered all the
             # same. The subscribe side is notified, too: it may be readable again some day.
             log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
-            behind = max(begin + 1, base + stored.resume_offset)
-            asked = asked._replace(begin=behind, passed=(*passed, (begin, behind)))
-            self.commit.store.read(source, behind - base, max_bytes, partial(self._answer, asked), early=early)
+            resume = max(begin + 1, base + stored.resume_offset)
+            asked = asked._replace(begin=resume, passed=(*passed, (begin, resume)))
+            self.commit.store.read(source, resume - base, max_bytes, partial(self._answer, asked), early=early)
         elif isinstance(stored, Exception):
             reply(stored)
         elif ledger.generation != generation:
