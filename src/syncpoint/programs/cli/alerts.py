@@ -100,8 +100,7 @@ def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: fl
             raise click.UsageError(f"--label {text}: give NAME=VALUE.")
         asked.labels[name] = value
     asked.end_time.FromSeconds(int(time.time() + duration))
-    with settings.client() as client:
-        made = client.call("Admin.CreateSilence", admin.CreateSilenceRequest(silence=asked))
+    made = settings.call("Admin.CreateSilence", admin.CreateSilenceRequest(silence=asked))
     inform(
         f"Silence {made.silence} until {_clock(made.end_time)}; `syncpoint alerts unsilence {made.silence}` ends it."
     )
@@ -119,17 +118,15 @@ def unsilence(settings: Settings, silence_name: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        client.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
+    settings.call("Admin.DeleteSilence", admin.DeleteSilenceRequest(silence=silence_name))
     inform(f"Ended silence {silence_name}.")
 
 
 def _listed(settings: Settings, *, resolved: int, everything: bool = True) -> Sequence[Any]:
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        request = admin.ListAlertsRequest(resolved=bool(resolved), page_size=resolved)
-        found: Sequence[Any] = client.call("Admin.ListAlerts", request).alerts
+    request = admin.ListAlertsRequest(resolved=bool(resolved), page_size=resolved)
+    found: Sequence[Any] = settings.call("Admin.ListAlerts", request).alerts
     if settings.format == "json":
         print_json([as_dict(one) for one in found])
     elif not found:

@@ -111,8 +111,7 @@ def _topic_of_letters(settings: Settings, source: str, topic: str | None, waitin
     about = waiting or source
     if not about:
         raise click.UsageError("Give --subscription, --topic or --letters.")
-    with settings.client() as client:
-        found = client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=about))
+    found = settings.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=about))
     dead = found.topic if waiting else found.dead_letter_policy.dead_letter_topic
     if not dead:
         raise Problem(f"[{source}] has no dead-letter topic.", "Give --topic or --letters.")

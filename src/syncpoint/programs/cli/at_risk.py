@@ -41,8 +41,7 @@ def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> No
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetAtRisk", admin.GetAtRiskRequest(ranges_max=ranges_max, **named))
+    found = settings.call("Admin.GetAtRisk", admin.GetAtRiskRequest(ranges_max=ranges_max, **named))
     if settings.format == "json":
         print_json(as_dict(found))
     elif any(named.values()):

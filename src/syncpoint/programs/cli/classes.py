@@ -38,8 +38,7 @@ def list_all(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.ListDurabilityClasses", admin.ListDurabilityClassesRequest()).durability_classes
+    found = settings.call("Admin.ListDurabilityClasses", admin.ListDurabilityClassesRequest()).durability_classes
     print_answer(
         settings.format,
         found,

@@ -43,8 +43,7 @@ def subscription_clients(settings: Settings, subscription: str) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListSubscriptionClientsRequest(subscription=settings.name("subscriptions", subscription))
-    with settings.client() as client:
-        found = client.call("Admin.ListSubscriptionClients", request)
+    found = settings.call("Admin.ListSubscriptionClients", request)
     _print(found, found.clients, SUBSCRIBER_COLUMNS, settings.format)
 
 
@@ -61,8 +60,7 @@ def topic_publishers(settings: Settings, topic: str) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListTopicPublishersRequest(topic=settings.name("topics", topic))
-    with settings.client() as client:
-        found = client.call("Admin.ListTopicPublishers", request)
+    found = settings.call("Admin.ListTopicPublishers", request)
     _print(found, found.publishers, PUBLISHER_COLUMNS, settings.format)
 
 

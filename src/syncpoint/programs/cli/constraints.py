@@ -98,8 +98,7 @@ def list_all(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.ListConstraints", admin.ListConstraintsRequest()).constraints
+    found = settings.call("Admin.ListConstraints", admin.ListConstraintsRequest()).constraints
     ordered = sorted(found, key=lambda one: (-one.priority, _action(one) != "DENY", one.name))
     rows = [
         [one.name, _action(one), str(one.priority), *(part or "(all)" for part in _selectors(one)), one.comment]
@@ -140,8 +139,7 @@ def test(settings: Settings, **rule: Any) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.TestConstraintRequest(constraint=_message("", **rule))
-    with settings.client() as client:
-        answer = client.call("Admin.TestConstraint", request)
+    answer = settings.call("Admin.TestConstraint", request)
     kinds = {"clients": answer.clients, "forwarders": answer.forwarders, "topics": answer.topics}
     print_answer(
         settings.format,

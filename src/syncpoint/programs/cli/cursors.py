@@ -42,8 +42,7 @@ def list_all(settings: Settings, topic: str | None) -> None:
         request = pipeline.ListCursorsRequest(topic=settings.name("topics", topic))
     else:
         request = pipeline.ListCursorsRequest(project=f"projects/{settings.project}")
-    with settings.client() as client:
-        found = list(client.call("LogReader.ListCursors", request).cursors)
+    found = list(settings.call("LogReader.ListCursors", request).cursors)
     print_answer(settings.format, found, HEADINGS, [_row(one) for one in found])
 
 

@@ -276,8 +276,7 @@ def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...],
         reason=reason,
         description=description,
     )
-    with settings.client() as client:
-        answer = client.call("Admin.DeadLetterMessages", request)
+    answer = settings.call("Admin.DeadLetterMessages", request)
     inform(
         f"Moved {counted(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic."
     )

@@ -176,8 +176,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
     from syncpoint.wire.protobuf.messages import pubsub
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
-    with settings.client() as client:
-        client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
+    settings.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
     inform(f"Acknowledged {counted(len(ids), 'message')} of subscription [{name}].")
 
 
@@ -203,8 +202,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
 
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
     request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
-    with settings.client() as client:
-        client.call("Subscriber.ModifyAckDeadline", request)
+    settings.call("Subscriber.ModifyAckDeadline", request)
     inform(f"Set the deadline of {counted(len(ids), 'message')} of subscription [{name}] to {written(ack_deadline)}.")
 
 

@@ -39,8 +39,7 @@ def list_all(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        answer = client.call("Admin.ListDisks", admin.ListDisksRequest())
+    answer = settings.call("Admin.ListDisks", admin.ListDisksRequest())
     if not print_answer(settings.format, answer):
         rows = [
             (

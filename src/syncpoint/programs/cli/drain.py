@@ -85,8 +85,7 @@ def undrain(settings: Settings, target: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        state = client.call("Admin.Undrain", admin.UndrainRequest(target=target))
+    state = settings.call("Admin.Undrain", admin.UndrainRequest(target=target))
     inform(f"Back in service: [{target}].")
     print_answer(settings.format, state)
 

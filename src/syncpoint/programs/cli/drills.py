@@ -177,9 +177,8 @@ def status(settings: Settings, name: str) -> None:
     from syncpoint.programs.disaster.drill_page import certificate_page
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        request = admin.GetDrillRequest(project=f"projects/{settings.project}", drill=name)
-        found = client.call("Admin.GetDrill", request)
+    request = admin.GetDrillRequest(project=f"projects/{settings.project}", drill=name)
+    found = settings.call("Admin.GetDrill", request)
     if print_answer(settings.format, found):
         return
     if found.state == admin.Drill.RUNNING:
@@ -200,9 +199,8 @@ def abort(settings: Settings, name: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        request = admin.AbortDrillRequest(project=f"projects/{settings.project}", drill=name)
-        found = client.call("Admin.AbortDrill", request)
+    request = admin.AbortDrillRequest(project=f"projects/{settings.project}", drill=name)
+    found = settings.call("Admin.AbortDrill", request)
     inform(f"The drill [{name}] rolls back.")
     print_answer(settings.format, found)
 
@@ -219,9 +217,8 @@ def list_all(settings: Settings) -> None:
     from syncpoint.programs.disaster.drill_page import rto_ms
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        request = admin.ListDrillsRequest(project=f"projects/{settings.project}")
-        found = client.call("Admin.ListDrills", request)
+    request = admin.ListDrillsRequest(project=f"projects/{settings.project}")
+    found = settings.call("Admin.ListDrills", request)
     rows = []
     for one in found.drills:
         certified = one.HasField("certificate")

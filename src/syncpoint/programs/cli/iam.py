@@ -191,8 +191,7 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
             f"{file} is not a policy: {error}", "`syncpoint iam policy get --format json` shows an example."
         ) from None
     name = _named(settings, resource)
-    with settings.client() as client:
-        stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
+    stored = settings.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
     inform(f"Replaced the policy of [{name}].")
     print_answer(settings.format, stored)
 
@@ -270,8 +269,7 @@ def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> Non
     from syncpoint.wire.protobuf.messages import iam as messages
 
     request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)
-    with settings.client() as client:
-        held = set(client.call("IAMPolicy.TestIamPermissions", request).permissions)
+    held = set(settings.call("IAMPolicy.TestIamPermissions", request).permissions)
     print_answer(
         settings.format,
         sorted(held),

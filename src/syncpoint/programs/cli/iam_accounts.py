@@ -48,8 +48,7 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
 
     project = f"projects/{settings.project}"
     request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
-    with settings.client() as client:
-        made = client.call("ServiceAccounts.CreateServiceAccount", request)
+    made = settings.call("ServiceAccounts.CreateServiceAccount", request)
     inform(f"Created account [{made.email}] of [{made.project}].")
     print_answer(settings.format, made)
 
@@ -71,8 +70,7 @@ def list_accounts(settings: Settings, foreign: bool) -> None:
 
     project = "" if foreign else f"projects/{settings.project}"
     request = messages.ListServiceAccountsRequest(project=project, foreign=foreign)
-    with settings.client() as client:
-        found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
+    found = settings.call("ServiceAccounts.ListServiceAccounts", request).accounts
     columns = [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")]
     if foreign:
         columns[1:1] = [("PROJECT", "project"), ("RESERVED", "reserved")]
@@ -91,8 +89,7 @@ def delete_account(settings: Settings, email: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
-    with settings.client() as client:
-        client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
+    settings.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
     inform(f"Deleted account [{email}].")
 
 
@@ -129,8 +126,7 @@ def create_key(settings: Settings, email: str, path: Path, days: int | None) -> 
     if days is not None:
         request.ttl.FromSeconds(days * 86_400)
     try:
-        with settings.client() as client:
-            made = client.call("ServiceAccounts.AddServiceAccountKey", request)
+        made = settings.call("ServiceAccounts.AddServiceAccountKey", request)
     except BaseException:
         path.unlink(missing_ok=True)  # nobody knows it
         raise
@@ -149,9 +145,8 @@ def list_keys(settings: Settings, email: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
-    with settings.client() as client:
-        request = messages.ListServiceAccountKeysRequest(email=email)
-        found = client.call("ServiceAccounts.ListServiceAccountKeys", request).keys
+    request = messages.ListServiceAccountKeysRequest(email=email)
+    found = settings.call("ServiceAccounts.ListServiceAccountKeys", request).keys
     print_messages(found, settings.format, [("ID", "id"), ("CREATED", "createTime"), ("EXPIRES", "expireTime")])
 
 
@@ -168,9 +163,8 @@ def delete_key(settings: Settings, email: str, key_id: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import accounts as messages
 
-    with settings.client() as client:
-        request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
-        client.call("ServiceAccounts.DeleteServiceAccountKey", request)
+    request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
+    settings.call("ServiceAccounts.DeleteServiceAccountKey", request)
     inform(f"Deleted key {key_id} of [{email}].")
 
 

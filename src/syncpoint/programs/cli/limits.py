@@ -39,8 +39,7 @@ def get(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        _print(client.call("Admin.GetLimits", admin.GetLimitsRequest()), settings.format)
+    _print(settings.call("Admin.GetLimits", admin.GetLimitsRequest()), settings.format)
 
 
 _SCOPE = click.argument("scope", type=click.Choice(list(SCOPES)))

@@ -31,8 +31,7 @@ def status(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetMitigation", admin.GetMitigationRequest())
+    found = settings.call("Admin.GetMitigation", admin.GetMitigationRequest())
     _show(settings, found)
 
 
@@ -48,8 +47,7 @@ def pause(settings: Settings, comment: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.PauseMitigation", admin.PauseMitigationRequest(comment=comment))
+    found = settings.call("Admin.PauseMitigation", admin.PauseMitigationRequest(comment=comment))
     _show(settings, found)
 
 
@@ -64,8 +62,7 @@ def resume(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.ResumeMitigation", admin.ResumeMitigationRequest())
+    found = settings.call("Admin.ResumeMitigation", admin.ResumeMitigationRequest())
     _show(settings, found)
 
 
@@ -81,8 +78,7 @@ def headroom(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetHeadroom", admin.GetHeadroomRequest())
+    found = settings.call("Admin.GetHeadroom", admin.GetHeadroomRequest())
     if settings.format == "json":
         print_json(as_dict(found))
     elif not found.rows:

@@ -53,8 +53,7 @@ def classes(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.ListDisasterClasses", admin.ListDisasterClassesRequest())
+    found = settings.call("Admin.ListDisasterClasses", admin.ListDisasterClassesRequest())
     rows = [[one.name, one.does, one.buys, one.costs] for one in found.classes]
     print_answer(settings.format, found, ["CLASS", "DOES", "BUYS", "COSTS"], rows)
 
@@ -90,8 +89,7 @@ def set_class(settings: Settings, resource: str, name: str, writer: str | None, 
         request.disaster_class.name, request.disaster_class.writer = name, writer or ""
     elif writer:
         raise click.UsageError("--writer needs the class billing.")
-    with settings.client() as client:
-        found = client.call("Admin.SetDisasterClass", request)
+    found = settings.call("Admin.SetDisasterClass", request)
     inform(f"[{whole}] has the class {found.name}." if found.name else f"[{whole}] declares no class.")
     print_answer(settings.format, found)
 

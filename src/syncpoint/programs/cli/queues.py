@@ -93,8 +93,7 @@ def describe(settings: Settings, queue: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetQueue", admin.GetQueueRequest(topic=settings.name("topics", queue)))
+    found = settings.call("Admin.GetQueue", admin.GetQueueRequest(topic=settings.name("topics", queue)))
     shown = as_dict(found)
     if not print_answer(settings.format, shown):
         print_fields({**shown, "subscription": readable(shown["subscription"])})

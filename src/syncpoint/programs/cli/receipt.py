@@ -67,9 +67,8 @@ def show(settings: Settings, message_id: str, topic: str, output: Path | None, f
     from syncpoint.wire.protobuf.messages import admin
 
     name, signs = settings.name("topics", topic), output is not None
-    with settings.client() as client:
-        request = admin.GetReceiptRequest(topic=name, message_id=message_id, sign=signs)
-        found = client.call("Admin.GetReceipt", request)
+    request = admin.GetReceiptRequest(topic=name, message_id=message_id, sign=signs)
+    found = settings.call("Admin.GetReceipt", request)
     copies = {} if file is None else _copies(file, name, message_id, signs=signs)
     if output is not None:
         output.write_text("".join(f"{one.signed}\n" for one in (found, *copies.values())), encoding="utf-8")
@@ -130,8 +129,7 @@ def keys(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        click.echo(client.call("Admin.ListReceiptKeys", admin.ListReceiptKeysRequest()).jwks)
+    click.echo(settings.call("Admin.ListReceiptKeys", admin.ListReceiptKeysRequest()).jwks)
 
 
 @receipt.command()

@@ -77,8 +77,7 @@ def show_(settings: Settings, message_id: str, topic: str) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetScheduledMessageRequest(topic=settings.name("topics", topic), message_id=message_id)
-    with settings.client() as client:
-        found = client.call("Admin.GetScheduledMessage", request)
+    found = settings.call("Admin.GetScheduledMessage", request)
     value = as_dict(found)
     rows = [[data_text(found.message.data), show(dig(value, "message.attributes")), show(dig(value, "enqueueTime"))]]
     print_answer(settings.format, found, ["DATA", "ATTRIBUTES", "ENQUEUE_TIME"], rows)

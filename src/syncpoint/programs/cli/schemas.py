@@ -62,8 +62,7 @@ def create(settings: Settings, schema: str, kind: str, definition: str | None, d
     parent = name.rpartition("/schemas/")[0]
     given = _given(kind, definition, definition_file)
     given.name = name
-    with settings.client() as client:
-        made = client.call("SchemaService.CreateSchema", pubsub.CreateSchemaRequest(parent=parent, schema=given))
+    made = settings.call("SchemaService.CreateSchema", pubsub.CreateSchemaRequest(parent=parent, schema=given))
     inform(f"Created schema [{made.name}], revision {made.revision_id}.")
     print_answer(settings.format, made)
 
@@ -140,8 +139,7 @@ def delete_revision(settings: Settings, schema: str) -> None:
     from syncpoint.wire.protobuf.messages import pubsub
 
     name = settings.name("schemas", schema)
-    with settings.client() as client:
-        client.call("SchemaService.DeleteSchemaRevision", pubsub.DeleteSchemaRevisionRequest(name=name))
+    settings.call("SchemaService.DeleteSchemaRevision", pubsub.DeleteSchemaRevisionRequest(name=name))
     inform(f"Deleted revision [{name}].")
 
 
@@ -160,9 +158,8 @@ def validate_schema(settings: Settings, kind: str, definition: str | None, defin
     from syncpoint.wire.protobuf.messages import pubsub
 
     given = _given(kind, definition, definition_file)
-    with settings.client() as client:
-        request = pubsub.ValidateSchemaRequest(parent=f"projects/{settings.project}", schema=given)
-        client.call("SchemaService.ValidateSchema", request)
+    request = pubsub.ValidateSchemaRequest(parent=f"projects/{settings.project}", schema=given)
+    settings.call("SchemaService.ValidateSchema", request)
     inform("The definition is valid.")
 
 
@@ -210,8 +207,7 @@ def validate_message(
         message=data,
         encoding=pubsub.Encoding.Value(encoding.upper()),
     )
-    with settings.client() as client:
-        client.call("SchemaService.ValidateMessage", request)
+    settings.call("SchemaService.ValidateMessage", request)
     inform("The message fits.")
 
 
@@ -225,7 +221,6 @@ def _given(kind: str, definition: str | None, file: Path | None) -> Any:
 
 
 def _changed(settings: Settings, method: str, request: Any) -> None:
-    with settings.client() as client:
-        made = client.call(method, request)
+    made = settings.call(method, request)
     inform(f"Committed revision {made.revision_id} of schema [{made.name}].")
     print_answer(settings.format, made)

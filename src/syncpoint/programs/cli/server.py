@@ -29,6 +29,5 @@ def describe(settings: Settings) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetServer", admin.GetServerRequest())
+    found = settings.call("Admin.GetServer", admin.GetServerRequest())
     print_message(found, settings.format, with_zeros=True, last=("universe", "logCounter"))

@@ -124,6 +124,11 @@ class Settings:
         """The full name of a topic, subscription or snapshot given short or in full."""
         return given if given.startswith("projects/") else f"projects/{self.project}/{collection}/{given}"
 
+    def call(self, method: str, request: Any) -> Any:
+        """What a method answers, over a connection of its own."""
+        with self.client() as client:
+            return client.call(method, request)
+
     def client(self, *, patience_s: float = 2.0) -> Client:
         """A connection to the server; it is opened by the first call."""
         self.called = True

@@ -83,8 +83,7 @@ def report(settings: Settings, month: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetSlaReport", admin.GetSlaReportRequest(month=month))
+    found = settings.call("Admin.GetSlaReport", admin.GetSlaReportRequest(month=month))
     if print_answer(settings.format, found):
         return
     print_table(

@@ -120,8 +120,7 @@ def create(settings: Settings, name: str, subscription: str, all_messages: bool,
         rule=rule_of(name, **rule),
         scope=_scope(all_messages),
     )
-    with settings.client() as client:
-        made = client.call("Admin.CreateRule", request)
+    made = settings.call("Admin.CreateRule", request)
     inform(f"Created rule [{name}].")
     print_answer(settings.format, made)
 
@@ -146,8 +145,7 @@ def update(settings: Settings, name: str, subscription: str, all_messages: bool,
         rule=rule_of(name, **rule),
         scope=_scope(all_messages),
     )
-    with settings.client() as client:
-        made = client.call("Admin.UpdateRule", request)
+    made = settings.call("Admin.UpdateRule", request)
     inform(f"Updated rule [{name}].")
     print_answer(settings.format, made)
 
@@ -165,8 +163,7 @@ def list_all(settings: Settings, subscription: str) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.ListRulesRequest(subscription=settings.name("subscriptions", subscription))
-    with settings.client() as client:
-        found = client.call("Admin.ListRules", request).rules
+    found = settings.call("Admin.ListRules", request).rules
     rows = [[one.name, _filter_text(one), one.action, _parameters(one)] for one in found]
     print_answer(settings.format, found, *without_empty_columns(["NAME", "FILTER", "ACTION", "PARAMETERS"], rows))
 
@@ -246,8 +243,7 @@ def test(
         )
         if given:
             request.rule.CopyFrom(rule_of("", **rule))
-        with settings.client() as client:
-            answer = client.call("Admin.TestRule", request)
+        answer = settings.call("Admin.TestRule", request)
     if not print_answer(settings.format, answer):
         several = len({one.rule for one in answer.parts}) > 1
         rows = [[one.rule if several else "", "  " * one.depth + one.text, one.result] for one in answer.parts]

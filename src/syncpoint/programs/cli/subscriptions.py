@@ -189,8 +189,7 @@ def state(settings: Settings, subscription: str) -> None:
     from syncpoint.wire.protobuf.messages import admin
 
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
-    with settings.client() as client:
-        found = client.call("Admin.GetSubscriptionState", request)
+    found = settings.call("Admin.GetSubscriptionState", request)
     print_message(found, settings.format, with_zeros=True, last=("incarnation", "generation", "sources"))
 
 
@@ -276,6 +275,5 @@ def modify_push_config(settings: Settings, subscription: str, push_endpoint: str
     request = pubsub.ModifyPushConfigRequest(subscription=name)
     given = {key: value for key, value in chosen.items() if value is not None}
     configure_push(request.push_config, {"push_endpoint": push_endpoint or "", **given})
-    with settings.client() as client:
-        client.call("Subscriber.ModifyPushConfig", request)
+    settings.call("Subscriber.ModifyPushConfig", request)
     inform(f"Updated subscription [{name}].")

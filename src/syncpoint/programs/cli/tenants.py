@@ -77,8 +77,7 @@ def create(
         weight=weight or 0,
     )
     _set(tenant.quota, quota)
-    with settings.client() as client:
-        made = client.call("Admin.CreateTenant", admin.CreateTenantRequest(tenant=tenant))
+    made = settings.call("Admin.CreateTenant", admin.CreateTenantRequest(tenant=tenant))
     inform(f"Created tenant [{made.name}].")
     print_answer(settings.format, made)
 
@@ -192,8 +191,7 @@ def delete(settings: Settings, name: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        client.call("Admin.DeleteTenant", admin.DeleteTenantRequest(name=name))
+    settings.call("Admin.DeleteTenant", admin.DeleteTenantRequest(name=name))
     inform(f"Deleted tenant [{name}].")
 
 
@@ -234,8 +232,7 @@ def metrics(settings: Settings, name: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetTenantMetrics", admin.GetTenantMetricsRequest(name=name))
+    found = settings.call("Admin.GetTenantMetrics", admin.GetTenantMetricsRequest(name=name))
     if not print_answer(settings.format, found):
         click.echo(found.text, nl=False)
 
@@ -256,8 +253,7 @@ def effective(settings: Settings, topic: str | None, tenant: str) -> None:
 
     resource = f"projects/{settings.project}" if topic is None else settings.name("topics", topic)
     request = admin.GetEffectivePolicyRequest(resource=resource, tenant=tenant)
-    with settings.client() as client:
-        found = client.call("Admin.GetEffectivePolicy", request)
+    found = settings.call("Admin.GetEffectivePolicy", request)
     rows = [[one.name, one.value or "unlimited", one.source] for one in found.settings]
     print_answer(settings.format, found, ["SETTING", "VALUE", "FROM"], rows)
 

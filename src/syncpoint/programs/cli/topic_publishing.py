@@ -143,8 +143,7 @@ def publish(
         raise click.UsageError("--rate needs --count, --lines or --json-lines.")
     data = sys.stdin.buffer.read() if text == "-" else (text or "").encode()
     one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
-    with settings.client() as client:
-        answer = client.call("Publisher.Publish", pubsub.PublishRequest(topic=name, messages=[one]))
+    answer = settings.call("Publisher.Publish", pubsub.PublishRequest(topic=name, messages=[one]))
     print_answer(settings.format, answer, ["MESSAGE_ID"], [[text] for text in answer.message_ids])
 
 

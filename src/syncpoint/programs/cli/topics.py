@@ -208,8 +208,7 @@ def state(settings: Settings, topic: str) -> None:
     """
     from syncpoint.wire.protobuf.messages import admin
 
-    with settings.client() as client:
-        found = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
+    found = settings.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
     print_message(found, settings.format, with_zeros=True, last=("incarnation", "sources"))
 
 

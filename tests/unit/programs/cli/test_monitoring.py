@@ -74,8 +74,9 @@ def test_acknowledging_and_silencing(server, run):
 
 
 def test_dashboards_are_written(run, tmp_path):
-    assert "5 dashboards" in run("dashboards", "export", str(tmp_path / "d")).stderr
+    said = run("dashboards", "export", str(tmp_path / "d")).stderr
     names = {path.name for path in (tmp_path / "d").iterdir()}
+    assert f"{len(names)} dashboards" in said
     assert "syncpoint-overview.json" in names
     assert json.loads((tmp_path / "d" / "syncpoint-probers.json").read_text())["panels"]
 
