@@ -142,12 +142,12 @@ class Log:
         else:
             length, crc = sum(map(len, buffers)), crc32c_of(buffers)
         size = HEADER_BYTES + length
-        index = self._index
+        index, entries = self._index, len(self._index)
         if (
-            self._offset + size + _INDEX_BYTES_ENTRY * len(index) + _INDEX_BYTES_SOURCE * index.sources
+            self._offset + size + _INDEX_BYTES_ENTRY * entries + _INDEX_BYTES_SOURCE * index.sources
             > self._limit - _INDEX_BYTES_FIXED
-            or len(index) >= self._settings.segment_entries_max
-        ) and len(index):
+            or entries >= self._settings.segment_entries_max
+        ) and entries:
             self.roll()
             index = self._index
         position = self.appended = self.appended + 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.base.kernel import call_frames
@@ -151,9 +150,10 @@ class CallBatch:
         assert handler is not None
         try:
             while at < end:
-                taken = 0
-                with suppress(SyncpointError):  # alone, the call is refused with its own reason
+                try:
                     taken = handler(self, at)
+                except SyncpointError:
+                    taken = 0  # alone, the call is refused with its own reason
                 if not taken:
                     self._serve_alone(at)
                 at += taken or 1

@@ -299,8 +299,8 @@ class ServerConnection(FrameLoop):
             self.widen(window)
         batch = CallBatch(self, head, method, first, requests, windows)
         self.batches[batch] = None
-        if batch.deadline is not None:
-            self._set_deadline(batch.deadline)
+        if head.timeout_s is not None:
+            self._set_deadline(batch.began + head.timeout_s)
         batch.serve()
         return after
 

@@ -197,7 +197,7 @@ class DiskSet:
     def _drop_lagging(self) -> None:
         """Asked when more is queued, and when a disk is done with some: the others may suffice only then."""
         for writer in self.log.live:
-            if writer.lag_bytes > self._settings.lag_bytes_max:
+            if writer.queued_bytes - writer.done_bytes > self._settings.lag_bytes_max:  # `lag_bytes`, at every commit
                 self._drop_if_enough(writer)
 
     def _drop_if_enough(self, writer: DiskWriter) -> None:
