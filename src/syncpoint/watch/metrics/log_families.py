@@ -75,7 +75,7 @@ _DISKS: Final = (
 COLD_READS: Final = (
     ("cold_read_bytes_total", _C, "bytes", "Bytes read from the disk."),
     ("cold_read_wait_seconds_total", _C, "seconds", "Time that reads waited for commits."),
-    ("cold_read_share", _G, "", "Share of the disk's time allowed to reads; below 1 while they slow commits."),
+    ("cold_read_share", _G, "", "Share of the disk's time allowed to reads beside commits."),
 )
 FAMILIES: Final = (
     *(Family(f"syncpoint_log_{name}", kind, unit, ("chain",), text) for name, kind, unit, text in _LOG),
