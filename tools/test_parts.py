@@ -105,52 +105,23 @@ INTEGRATION = {
 
 # Files that take longest and compute most. They begin early, so that nobody waits for them in the end, and in turns
 # with the others, most of which wait for servers.
-LONGEST = [
-    "recovery_soak",
-    "recovery_acks",
-    "pipeline_cluster",
-    "recovery_disks",
-    "cluster_failover",
-    "operate_workers",
-    "pipeline_writing",
-    "operate_import",
-    "operate_backup",
-    "operate_upgrade",
-    "cluster_resends",
-    "cluster_restarts",
-    "one_house",
-    "one_house_service_bus",
-    "one_house_changes",
-    "patterns",
-    "sink",
-    "analytics",
-    "delivery_records",
-    "tour",
-    "transport_abuse",
-    "console_operations",
-    "console_browser",
-    "official_python_access",
-    "cluster_rollout",
-    "cluster_takeover",
-    "fair_turns",
-    "crossings",
-    "console_desk",
-    "scheduled_restarts",
-    "demo",
-    "recovery_kill",
-    "recovery_rot",
-    "mitigation",
-    "metrics_injected",
-    "probers",
-    "rest_fuzz",
-]
+LONGEST = """
+    official_python_access one_house_changes fair_turns semantics_redelivery one_house_service_bus
+    recovery_catalog cluster_access ack_exchange cluster_rollout console_operations tests_of_users
+    kept_data publishes_at_once operate_workers crossings cluster_operators one_house tour demo probers
+    recovery_soak recovery_acks pipeline_cluster recovery_disks cluster_failover pipeline_writing
+    operate_import operate_backup operate_upgrade cluster_resends cluster_restarts patterns sink
+    analytics delivery_records transport_abuse console_browser cluster_takeover console_desk
+    scheduled_restarts recovery_kill recovery_rot mitigation metrics_injected rest_fuzz
+"""
 
 
 def test_files(folder: str) -> list[Path]:
     """The test files of a folder of `tests`: those that take longest and the others in turns."""
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))}
-    others = [path for name, path in files.items() if name not in LONGEST]
-    turns = zip_longest((files[name] for name in LONGEST if name in files), others)
+    longest = LONGEST.split()
+    others = [path for name, path in files.items() if name not in longest]
+    turns = zip_longest((files[name] for name in longest if name in files), others)
     return [path for turn in turns for path in turn if path is not None]
 
 
@@ -284,8 +255,9 @@ def run_all(parts: Sequence[Part], seed: int | None) -> list[tuple[Part, bool]]:
         try:
             for running in [threads.submit(lane, behind) for behind in lanes]:
                 running.result()
-        finally:
+        except BaseException:
             BROKEN_OFF.set()  # nothing else is to begin, and what runs ends
+            raise
     return [(part, passed[part.name]) for part in parts]
 
 
