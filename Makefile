@@ -65,7 +65,7 @@ crossings: dev ## write tests/integration/crossings.md from the table of feature
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py
 
-test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 35 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
+test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 25 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@tools/setup.sh mosquitto || echo "without Mosquitto the tests of bridges are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))

@@ -11,10 +11,13 @@ from pyspark_pubsub.gc_pause import spare_collections
 
 @pytest.fixture
 def frozen():
-    """How many objects are out of collections; all are back behind the test."""
-    gc.unfreeze()  # whatever ran before in this process
+    """How many objects are out of collections: none before the test, and as before it again behind it."""
+    before = gc.get_freeze_count()
+    gc.unfreeze()
     yield gc.get_freeze_count
     gc.unfreeze()
+    if before:
+        gc.freeze()
 
 
 def started_as(monkeypatch, name):
