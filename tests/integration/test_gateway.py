@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.front.gateway.ack_tags import TAG_BYTES
 from syncpoint.testing.rigs.official import eventually
 from syncpoint.testing.server_process import ServerProcess
@@ -254,3 +255,45 @@ def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of
     assert dict(found.labels) == {"team": "blue"}
     assert not found.push_config.push_endpoint, "where a site pushes to is its own"
     assert there.get_topic({"topic": topic}).message_retention_duration.total_seconds() == 3600
+
+
+@pytest.mark.timeout(120)
+def test_gateways_report_to_each_other_what_was_acknowledged(
+    boot: Callable[..., ServerProcess], tmp_path: Path, enter: Callable[[str], Space]
+) -> None:
+    servers, admin = [boot(), boot()], free_ports(2)
+    sites = {"eu": servers[0].endpoint, "us": servers[1].endpoint}
+    gateways = []
+    for at in (0, 1):
+        (tmp_path / str(at)).mkdir()
+        peers = {"listen": f"127.0.0.1:{admin[at]}"}
+        more = {"dual": [{"topics": "projects/dual/topics/*"}], "admin": peers}
+        more["peers"] = [f"127.0.0.1:{port}" for port in admin]
+        gateways.append(GatewayProcess(tmp_path / str(at), sites, more))
+    spaces = [enter(one.endpoint) for one in gateways]
+    for space in spaces:
+        space.project = "dual"
+    topic, subscription = spaces[0].pair()
+
+    def there() -> Any:
+        """The subscription at the other site: who receives, and what is left."""
+        return enter(servers[1].endpoint).asked("GetSubscriptionState", subscription=subscription)
+
+    spaces[0].publish(topic, b"first")
+    (first,) = spaces[1].pull(subscription, 1)  # from now on the second gateway holds copies, too
+    spaces[1].ack(subscription, first)
+    got = receiving(spaces[0], subscription)
+    eventually(lambda: there().subscribers == 2, 30)
+    for n in range(40):
+        spaces[n % 2].publish(topic, *(b"%d-%d" % (n, k) for k in range(10)))
+    eventually(lambda: len(got) == 400, 30)
+    eventually(lambda: there().backlog_messages == 0, 30)
+    servers[0].kill9()
+    eventually(lambda: all(one.states()["us"] == "home" for one in gateways), 20)
+    spaces[1].publish(topic, b"last")
+    eventually(lambda: got[b"last"] == 1, 30)
+    assert set(got.values()) == {1}
+    for port in admin:
+        eventually(lambda port=port: gateways[0].metric(f'peer_waiting{{peer="127.0.0.1:{port}"}}') == 0, 10)
+    for one in gateways:
+        one.end()

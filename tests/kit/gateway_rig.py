@@ -56,9 +56,14 @@ class GatewayProcess:
 
     def metric(self, name: str) -> float:
         """A number of its metrics."""
+        lines = (one for one in self.page().splitlines() if one.startswith(f"syncpoint_gateway_{name} "))
+        return float(next(lines).split()[-1])
+
+    def page(self) -> str:
+        """All its metrics."""
         with urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
-            lines: list[str] = answer.read().decode().splitlines()
-        return float(next(one for one in lines if one.startswith(f"syncpoint_gateway_{name} ")).split()[-1])
+            text: bytes = answer.read()
+        return text.decode()
 
     def end(self) -> None:
         """SIGTERM, and wait."""

@@ -21,6 +21,7 @@ from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
+from syncpoint.front.gateway.gateway_peers import Fact, GatewayPeers
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
 from syncpoint.front.gateway.site_link import SiteLink
@@ -48,6 +49,7 @@ class DualDelivery:
         self.board, self.own, self.publisher = board, own, publisher
         self.books: dict[str, DualBook] = {}
         self._plain: set[str] = set()
+        self.peers: GatewayPeers | None = None
         self.tasks = Tasks()
 
     async def book_of(self, subscription: str, may: Callable[[], Awaitable[bool]]) -> DualBook | None:
@@ -103,10 +105,13 @@ class DualBook:
         self.delivery, self.name = delivery, record.name
         self.exactly_once = bool(record.enable_exactly_once_delivery)
         self.acks = AckBook(link.tag.decode() for link in delivery.own.links.values())
+        if delivery.peers is not None:
+            self.acks.news = []
         self.over = False
         self.streams: dict[str, int] = {}
         self._used = 0.0
         self._site = ""  # whose copies are held
+        self._asked: list[str] = []  # identities that were held a while ago
         self._done: dict[str, list[str]] = {}  # by site: ack ids to be acknowledged there
 
     def used(self) -> None:
@@ -139,6 +144,20 @@ class DualBook:
         copies = self.acks.acknowledged(ack_ids, gone=gone)
         if copies:
             self._done.setdefault(self._site, []).extend(copies)
+
+    def reported(self, facts: Sequence[Fact]) -> None:
+        """Subscribers of another gateway acknowledged these."""
+        copies = self.acks.reported(facts)
+        if copies:
+            self._done.setdefault(self._site, []).extend(copies)
+
+    async def ask_peers(self) -> None:
+        """Ask for copies that were held when this was last asked: what was acknowledged before, peers may know."""
+        if self.delivery.peers is not None:
+            old = [one for one in self._asked if one in self.acks.held]
+            self._asked = list(self.acks.held)
+            if old:
+                self.reported(await self.delivery.peers.ask(self.name, old))
 
     def stands_in(self, ack_ids: list[str]) -> bool:
         """Acknowledge messages whose site is gone, by their copies; False where that would not be true."""
@@ -199,6 +218,8 @@ class DualBook:
         """Acknowledge, in the background, what is done with."""
         while True:
             await asyncio.sleep(FLUSH_S)
+            if self.delivery.peers is not None and (news := self.acks.take_news()):
+                self.delivery.peers.report(self.name, news)
             done, self._done = self._done, {}
             for site, ids in done.items():
                 if self.delivery.board.sites[site].answers:
@@ -252,6 +273,7 @@ class ShadowStream:
                 if loop.time() >= extend_at:
                     extend_at = loop.time() + EXTEND_S
                     await self._modify(book.acks.copies(), LEASE_S)
+                    await book.ask_peers()
         finally:
             upstream.cancel()
             link.end_stream(self)

@@ -79,6 +79,8 @@ class AckBook:
         self.lent: OrderedDict[str, tuple[str, float]] = OrderedDict()  # ack id, as clients have it -> message
         self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
         self.dropped = 0
+        self.news: list[str] | None = None
+        """Identities acknowledged since they were last reported to peers; None: there are no peers."""
 
     def deliver(self, tag: str, ack_id: str, identity: str, published_s: float) -> bool:
         """A message of a site is about to go to a subscriber; False where it was acknowledged before, and is to be
@@ -127,6 +129,35 @@ class AckBook:
                     if not gone:  # else the copy is given back just now, and comes once more, to be left out
                         known[self._held_at] = copy[1]
                 self._note(identity, published_s, known)
+                if self.news is not None:
+                    self.news.append(identity)
+        return found
+
+    def reported(self, facts: Iterable[tuple[str, float, Iterable[tuple[str, float]]]]) -> list[str]:
+        """Messages were acknowledged through another gateway; returns the ack ids of copies that are held here."""
+        found = []
+        for identity, at, sites in facts:
+            acked, known = self.acked.get(identity), dict(sites)
+            if acked is not None and same_message(identity, at, acked.at):
+                known = {**dict(acked.known), **known}
+            copy = self.held.get(identity)
+            if copy is not None and same_message(identity, copy[1], at):
+                del self.held[identity]
+                found.append(copy[0])
+                known[self._held_at] = copy[1]
+            self._note(identity, at, known)
+        return found
+
+    def facts_of(self, identities: Iterable[str]) -> list[tuple[str, float, tuple[tuple[str, float], ...]]]:
+        """What is known to be acknowledged of these, as `reported` takes it."""
+        return [(one, *self.acked[one]) for one in identities if one in self.acked]
+
+    def take_news(self) -> list[tuple[str, float, tuple[tuple[str, float], ...]]]:
+        """What to report to peers."""
+        if not self.news:
+            return []
+        found = self.facts_of(self.news)
+        self.news.clear()
         return found
 
     def knows(self, ack_ids: list[str]) -> bool:
@@ -157,3 +188,5 @@ class AckBook:
         """A seek: what was acknowledged may be delivered again."""
         self.acked.clear()
         self.lent.clear()
+        if self.news:
+            self.news.clear()

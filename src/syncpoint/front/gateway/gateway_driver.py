@@ -24,6 +24,7 @@ from syncpoint.front.gateway.caller_bounds import CallerBounds
 from syncpoint.front.gateway.dual_delivery import DualBook, DualDelivery
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import GatewayFile
+from syncpoint.front.gateway.gateway_peers import GatewayPeers, poster
 from syncpoint.front.gateway.gateway_stream import GatewayStreams
 from syncpoint.front.gateway.link_lag import LinkLag
 from syncpoint.front.gateway.site_board import BY_HEALTH, HealthRules, SiteBoard, SiteState
@@ -63,7 +64,7 @@ def without_receipt(publish: Unary) -> Unary:
 class Gateway:
     """One gateway. Made in a running event loop; `start`ed, and `stop`ped after its server has closed."""
 
-    def __init__(self, file: GatewayFile, access: Mapping[str, SiteAccess]) -> None:
+    def __init__(self, file: GatewayFile, access: Mapping[str, SiteAccess], token: str = "") -> None:
         self.file = file
         states = [SiteState(one.name, one.weight, one.region) for one in file.sites]
         health_of = file.health
@@ -78,19 +79,23 @@ class Gateway:
         self.bounds = CallerBounds(file.limits.streams_per_caller, file.limits.bytes_per_caller)
         self.calls = UnaryCalls(self.board, self.links, self.bounds, self.lost)
         self.streams = GatewayStreams(self.calls, file.drain_s)
-        self._pair_up(file)
+        self.peers: GatewayPeers | None = None
+        self._pair_up(file, token)
         self.links_lag = LinkLag(self.board, file.federation, file.lag) if file.federation else None
         self.health = HealthService(("", methods.PUBLISHER.name, methods.SUBSCRIBER.name))
         self.tasks = Tasks()
         self.board.on_change = self._changed
         self.ready = False
 
-    def _pair_up(self, file: GatewayFile) -> None:
+    def _pair_up(self, file: GatewayFile, token: str) -> None:
         """Have topics of the file at two sites."""
         own = SiteCalls(self.links)
         self.publisher = DualPublisher(file.dual, self.calls, self._ready)
         self.fill = SiteFill(file.dual, self.board, own, self.publisher, file.lag)
         self.delivery = DualDelivery(self.board, own, self.publisher)
+        if file.dual and file.peers:
+            self.peers = self.delivery.peers = GatewayPeers(file.peers, self.delivery, poster(token))
+            self.peers.on_changed = self.fill.forget
         if file.dual:
             self.streams.book_of = self._book_of
             self.calls.on_acknowledged = self._acknowledged
@@ -124,6 +129,8 @@ class Gateway:
             self.delivery.changed(name)
         elif book is not None:
             book.acks.forget()
+        if self.peers is not None:
+            self.peers.report(name, ["reset" if path == methods.SUBSCRIBER.Seek else "changed"])
 
     async def _book_of(self, call: CallContext, subscription: str) -> DualBook | None:
         return await self.delivery.book_of(subscription, lambda: self.calls.may_consume(call, subscription))
@@ -175,6 +182,8 @@ class Gateway:
             self.tasks.start(self._keep_probing(name))
         if self.file.dual:
             self.tasks.start(self.fill.keep())
+        if self.peers is not None:
+            self.peers.start()
         if self.links_lag is not None:
             self.tasks.start(self.links_lag.keep())
 
@@ -190,6 +199,8 @@ class Gateway:
         await self.publisher.close()
         await self.fill.close()
         await self.delivery.close()
+        if self.peers is not None:
+            await self.peers.tasks.stop()
         await asyncio.gather(
             *(link.close() for link in self.links.values()), *(one.close() for one in self._probe_channels.values())
         )
@@ -278,6 +289,10 @@ class Gateway:
                 "lacks": self.fill.lacks,
                 "dropped": self.delivery.dropped,
             },
+            "peers": [
+                {"peer": one.address, "answers": one.answers, "waiting": len(one.waiting), "dropped": one.dropped}
+                for one in (self.peers.peers if self.peers is not None else ())
+            ],
             "sites": [self._site_status(one, now) for one in self.board.sites.values()],
         }
 

@@ -89,6 +89,7 @@ class GatewayFile:
     dual: tuple[DualTopics, ...] = ()
     lag: int = 1000
     federation: str = ""
+    peers: tuple[str, ...] = ()
 
 
 @cache
@@ -127,6 +128,7 @@ def parse(content: Any, base: Path) -> GatewayFile:
         dual=tuple(DualTopics(**one) for one in dual),
         lag=content.get("recover", {}).get("lag", GatewayFile.lag),
         federation=content.get("recover", {}).get("federation", ""),
+        peers=tuple(content.get("peers", ())),
     )
     host, _ = split_address(made.admin)
     if made.admin_token is None and not loopback(host):

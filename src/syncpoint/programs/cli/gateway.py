@@ -166,7 +166,7 @@ def _load(path: Path) -> GatewayFile:
 
 
 def _asked(admin: str, token_file: Path | None, path: str, *, change: bool = False, force: bool = False) -> Any:
-    from syncpoint.programs.cli.gateway_process import OPERATOR
+    from syncpoint.front.gateway.gateway_peers import OPERATOR
 
     headers = {OPERATOR: "1"}
     try:

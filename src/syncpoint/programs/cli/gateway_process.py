@@ -29,6 +29,8 @@ from syncpoint.front.client.client import client_tls
 from syncpoint.front.client.credentials import Credentials
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
 from syncpoint.front.gateway.gateway_file import GatewayFile, SiteSpec
+from syncpoint.front.gateway.gateway_peers import BODY_MAX, OPERATOR
+from syncpoint.front.gateway.gateway_peers import PATH as PEER_PATH
 from syncpoint.front.gateway.site_link import channels_to
 from syncpoint.watch.metrics.exposition import CONTENT_TYPE, written
 from syncpoint.watch.metrics.family import Samples
@@ -40,8 +42,6 @@ from syncpoint.wire.transport.network import join_address, split_address
 from syncpoint.wire.transport.server import serve
 
 GRACE_S: Final = 10.0
-OPERATOR: Final = "x-syncpoint-gateway"
-"""A header that every change carries: no page of another site can make a browser send it."""
 _STATUS: Final = {Code.NOT_FOUND: 404, Code.FAILED_PRECONDITION: 409}
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,10 @@ def samples_of(status: dict[str, Any]) -> Samples:
     found.put(f"{PREFIX}dual_one_site_total", dual["atOneSite"])
     found.put(f"{PREFIX}dual_copied_messages_total", dual["copied"])
     found.put(f"{PREFIX}dual_dropped_messages_total", dual["dropped"])
+    for peer in status["peers"]:
+        found.put(f"{PREFIX}peer_answers", int(peer["answers"]), peer["peer"])
+        found.put(f"{PREFIX}peer_waiting", peer["waiting"], peer["peer"])
+        found.put(f"{PREFIX}peer_dropped_total", peer["dropped"], peer["peer"])
     found.put(f"{PREFIX}streams_moved_total", status["movedStreams"])
     found.put(f"{PREFIX}responses_total", status["responses"])
     found.put(f"{PREFIX}refused_total", status["refused"])
@@ -107,12 +111,30 @@ def operator_pages(gateway: Gateway, token: str) -> list[BaseRoute]:
     async def unmask(request: Request) -> Response:
         return changed(request, gateway.unmask)
 
-    def changed(request: Request, work: Callable[..., None]) -> Response:
-        no = refused(request)
+    async def peer(request: Request) -> Response:
+        no = refused_change(request)
         if no is not None:
             return no
-        if OPERATOR not in request.headers:
-            return JSONResponse({"error": f"Send the header {OPERATOR}, as `syncpoint gateway` does."}, 403)
+        if gateway.peers is None:
+            return JSONResponse({"error": "This gateway has no peers: name them in its file."}, 409)
+        body = await request.body()
+        try:
+            if len(body) > BODY_MAX:
+                raise ValueError(f"more than {BODY_MAX} bytes")
+            return JSONResponse(gateway.peers.received(body))
+        except (ValueError, TypeError, KeyError) as error:
+            return JSONResponse({"error": f"not what a gateway sends: {error}"}, 400)
+
+    def refused_change(request: Request) -> Response | None:
+        no = refused(request)
+        if no is None and OPERATOR not in request.headers:
+            no = JSONResponse({"error": f"Send the header {OPERATOR}, as `syncpoint gateway` does."}, 403)
+        return no
+
+    def changed(request: Request, work: Callable[..., None]) -> Response:
+        no = refused_change(request)
+        if no is not None:
+            return no
         try:
             work(request.path_params["site"], force="force" in request.query_params)
         except SyncpointError as error:
@@ -123,6 +145,7 @@ def operator_pages(gateway: Gateway, token: str) -> list[BaseRoute]:
         *probe_pages(gateway),
         Route("/gateway.json", status),
         Route("/metrics", metrics),
+        Route(PEER_PATH, peer, methods=["POST"]),
         Route("/sites/{site}/mask", mask, methods=["POST"]),
         Route("/sites/{site}/unmask", unmask, methods=["POST"]),
     ]
@@ -165,7 +188,7 @@ async def run_gateway(file: GatewayFile, on_ready: Callable[[str, str], None], e
         loop.add_signal_handler(number, stop.set)
     token = file.admin_token.read_text().strip() if file.admin_token else ""
     async with AsyncExitStack() as stack:
-        gateway = Gateway(file, {one.name: access_to(one) for one in file.sites})
+        gateway = Gateway(file, {one.name: access_to(one) for one in file.sites}, token)
         stack.push_async_callback(gateway.stop)
         limits, table = TransportLimits(), gateway.methods()
         host, port = split_address(file.admin)
