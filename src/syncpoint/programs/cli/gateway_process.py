@@ -67,7 +67,6 @@ def samples_of(status: dict[str, Any]) -> Samples:
     found.put(f"{PREFIX}dual_copied_messages_total", dual["copied"])
     found.put(f"{PREFIX}dual_dropped_messages_total", dual["dropped"])
     for peer in status["peers"]:
-        found.put(f"{PREFIX}peer_answers", int(peer["answers"]), peer["peer"])
         found.put(f"{PREFIX}peer_waiting", peer["waiting"], peer["peer"])
         found.put(f"{PREFIX}peer_dropped_total", peer["dropped"], peer["peer"])
     found.put(f"{PREFIX}streams_moved_total", status["movedStreams"])

@@ -26,7 +26,6 @@ FAMILIES: Final = tuple(
         ("dual_one_site_total", _C, (), "Publishes to dual topics that one site alone has stored at first."),
         ("dual_copied_messages_total", _C, (), "Messages of dual topics copied to a site that lacked them."),
         ("dual_dropped_messages_total", _C, (), "Messages not delivered because they were acknowledged before."),
-        ("peer_answers", _G, ("peer",), "1 while another gateway takes reports."),
         ("peer_waiting", _G, ("peer",), "Acknowledgements that another gateway has not been sent."),
         (
             "peer_dropped_total",
