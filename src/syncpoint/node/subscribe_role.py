@@ -141,7 +141,7 @@ class SubscribeRole(Role):
         answer = internal.DescribeDeliveryResponse()
         if delivery is not None:
             answer.messages, answer.bytes = delivery.table.total()
-            answer.subscribers = len(delivery.consumers)
+            answer.subscribers, answer.leaving = len(delivery.consumers), delivery.leaving
         return answer
 
     async def _list_lent(self, asked: internal.LentRequest) -> internal.LentResponse:

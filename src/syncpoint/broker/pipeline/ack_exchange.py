@@ -35,7 +35,7 @@ from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.facts.recovery import of_this_format
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.catalog.metadata.home_sites import home_of
+from syncpoint.catalog.metadata.home_sites import fill_ranges, home_of
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.metadata.seek_stamps import stamped
 from syncpoint.log.storage.record import EntryKind
@@ -115,7 +115,9 @@ class AckExchange:
         link = self._check(asked, record)
         generation = self._generation(record)
         book = self._open(record, asked.link, generation)
-        if asked.link:
+        if asked.homes_only:
+            found = iter(())
+        elif asked.link:
             found = self._sets_of_link(record, book)
         else:
             found = self._own_sets(record, book)
@@ -128,6 +130,7 @@ class AckExchange:
         home = home_of(self.catalog, record.incarnation)
         if home is not None:
             answer.home, answer.home_epoch = home.home, home.epoch
+            fill_ranges(answer.keys, home.keys)
         if record.target is not None and record.target.time_ns is not None:
             answer.seek_time.FromNanoseconds(_in_range(record.target.time_ns))
         _report(answer, found, asked)

@@ -17,8 +17,8 @@ AGAIN_FIRST_S, AGAIN_MOST_S = 0.05, 2.0  # after an answer that is unknown; doub
 class FetchCursor:
     """How far one source was read for one subscription."""
 
-    __slots__ = ("_again_s", "_news", "asking", "batches", "begin", "chain", "epoch", "idle", "not_before", "sealed",
-                 "source")  # fmt: skip
+    __slots__ = ("_again_s", "_news", "again_slots", "again_to", "asking", "batches", "begin", "chain", "epoch", "idle",
+                 "not_before", "sealed", "source", "void")  # fmt: skip
 
     def __init__(self, source: int, begin: int, *, sealed: bool, epoch: int = 0, chain: int = 0) -> None:
         self.source, self.epoch, self.chain = source, epoch, chain
@@ -30,6 +30,9 @@ class FetchCursor:
         self._news = False  # data came while an answer was under way
         self._again_s = AGAIN_FIRST_S
         self.not_before = 0.0  # it is not asked again earlier
+        self.again_to = 0  # up to here it has been read before, for all keys but those of
+        self.again_slots = 0
+        self.void = False  # the answer that is under way does not count
 
     @property
     def wants_more(self) -> bool:
@@ -75,6 +78,15 @@ class FetchCursor:
             self.begin = self.batches[0].begin
             self.batches.clear()
             self.data_came()
+
+    def begin_again(self, begin: int, slots: int) -> None:
+        """Read again from there, of what was dealt with before only the keys of these slots."""
+        self.again_slots = slots | (self.again_slots if self.begin < self.again_to else 0)
+        read_to = self.batches[0].begin if self.batches else self.begin
+        self.again_to = max(read_to, self.again_to)
+        self.begin, self.void = begin, self.asking
+        self.batches.clear()
+        self.data_came()
 
     def advance(self, offset: int) -> None:
         """Everything before `offset` of the head batch was dealt with."""

@@ -16,6 +16,7 @@ from syncpoint.base.model.delivery import Batch, Fetched, attempts_of, freshness
 from syncpoint.base.model.errors import ResourceExhausted, Unavailable
 from syncpoint.broker.subscribe.aging import Aging
 from syncpoint.broker.subscribe.fetch import CREDIT_BYTES, FetchCursor
+from syncpoint.broker.subscribe.key_holding import KeyHolding
 from syncpoint.broker.subscribe.lease import LeaseManager
 from syncpoint.broker.subscribe.ordering import Identity
 from syncpoint.broker.subscribe.passed import PassedOver
@@ -49,9 +50,11 @@ class SourceReader:
         self.rules = RuleBatches(state, leases)
         self.passed = PassedOver()
         self.aging = Aging(state, leases.letters)
+        self.keys: KeyHolding | None = None  # where other sites deliver some of them
         self.resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
         self._state, self._leases = state, leases
         self._closed = False
+        self.take_keys()
 
     def fetch(self, source: int, begin: int, end: int, reply: Reply, *, some: bool = False) -> None:
         """Ask for unacknowledged messages of `[begin, end)`; about a credit's worth comes at most. `some`: the first
@@ -70,6 +73,8 @@ class SourceReader:
             state.publish.check_grants(state.record.incarnation)
         if self._closed:
             return
+        if self.keys is not None and not isinstance(batches, Exception):
+            batches = self.keys.ours(batches)
         if void != self._leases.voids.get(source, 0):
             reply(())
         elif state.strict and (state.doubted() or not self.sources.holds(source)):
@@ -109,8 +114,15 @@ class SourceReader:
     def _read(self, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
             cursor.failed(self._state.now())
+            cursor.void = False
             self._state.stalled = True  # unknown: a later tick asks again
             return
+        if self.keys is not None:
+            if cursor.void:
+                cursor.void = cursor.asking = False
+                self._state.wake()
+                return
+            batches = self._not_read_before(self.keys, cursor, batches)
         for begin, end in passed_over(batches):
             self.pass_over(OffsetRun(cursor.source, begin, end, 1), batches)
         if attempts_of(batches):
@@ -125,6 +137,34 @@ class SourceReader:
         # its way is asked again.
         if batches or cursor.drained or cursor.wants_more:
             self._state.wake()
+
+    # -- keys that other sites deliver -------------------------------------------------------------------------------
+
+    def take_keys(self) -> None:
+        """Follow the record: which keys other sites deliver."""
+        held = self._state.record.options.keys_elsewhere
+        if held and self.keys is None:
+            self.keys = KeyHolding(self._state.table)
+        if self.keys is not None:
+            self.keys.take(held)
+
+    def read_keys_again(self) -> None:
+        """Keys came back: read what was passed by of them."""
+        if self.keys is not None and self.keys.returned:
+            self.sources.from_the_beginning(self.keys.begin_again())
+            self._state.wake()
+
+    def _not_read_before(self, keys: KeyHolding, cursor: FetchCursor, batches: Sequence[Batch]) -> Sequence[Batch]:
+        if cursor.begin >= cursor.again_to:
+            return batches
+        return keys.not_read_before(batches, cursor.again_to, cursor.again_slots, self._in_hand)
+
+    def _in_hand(self, identity: Identity) -> bool:
+        """Whether a message is lent here, or waits to be."""
+        leases = self._leases
+        waits = identity in leases.redelivery.waiting or identity in self.resuming
+        known = leases.order is not None and leases.order.knows(identity)
+        return waits or known or self._state.table.is_outstanding(*identity)
 
     def grow_old(self) -> None:
         """Something that was read ahead may have run out."""

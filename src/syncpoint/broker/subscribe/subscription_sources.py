@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from syncpoint.base.kernel.leases import OFFSET_END
 from syncpoint.base.model.delivery import Batch, SourceView
 from syncpoint.base.model.lanes import in_lane
 from syncpoint.broker.subscribe.fetch import FetchCursor
@@ -160,6 +161,20 @@ class SubscriptionSources:
         """Let go of what was read and not lent: another site may have had it acknowledged since."""
         for cursor in self.cursors():
             cursor.read_again()
+
+    def from_the_beginning(self, slots: int) -> None:
+        """Read all sources from their first unacknowledged messages again, also those that were read to their end: of
+        what was dealt with before only the keys of these slots.
+        """
+        self._eligible = None
+        for view in self._held.values():
+            to = self._cursors if self.holds(view.source) else self._resting
+            for key in self._keys(view.source):
+                known = self._cursors.get(key) or self._resting.get(key)
+                if known is None:
+                    known = to[key] = self._cursor(view, key)
+                    known.again_to = OFFSET_END
+                known.begin_again(self._cursor(view, key).begin, slots)
 
     def clear(self) -> None:
         self._cursors.clear()

@@ -109,7 +109,8 @@ class SubscriptionOptions(NamedTuple):
 
     `receive_suspended`: nothing is delivered. `forward_to`: the topic that messages are published to, "": none.
     `lanes`: empty until its rules are changed for the first time (`lanes_of`). `drained`: the number ranges of lanes
-    that were empty when they were forgotten. A time of 0 means none.
+    that were empty when they were forgotten. `keys_elsewhere`: a bit for each slot of keys that another site delivers.
+    A time of 0 means none.
     """
 
     receive_suspended: bool = False
@@ -120,6 +121,7 @@ class SubscriptionOptions(NamedTuple):
     next_lane: int = 1
     drained: tuple[tuple[int, int], ...] = ()
     forward_to: str = ""
+    keys_elsewhere: bytes = b""
 
 
 NO_TOPIC_OPTIONS = TopicOptions()

@@ -1,40 +1,68 @@
 """Which site delivers a subscription that several sites have: a setting for each subscription that has a home.
 
-Place: written by SetHome together with the option that suspends delivery elsewhere; reported beside acknowledged
+Place: written by SetHome together with the options that suspend delivery elsewhere; reported beside acknowledged
 offsets, to a program that compares two sites (`programs.federation.acks`).
 """
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from syncpoint.base.model.key_homes import BY_KEY, SLOTS, KeyRange, SlotHome, Slots, ranges_of, slots_of
+from syncpoint.base.model.key_homes import elsewhere as slots_elsewhere
 from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Setting
 
 PREFIX = "homes/"
+_ALL = (1 << SLOTS) - 1
 
 
 class HomeSite(NamedTuple):
     """Subscriptions are delivered at `home`; a later decision has a higher `epoch`. `site`: the name of this one;
-    `suspended`: whether receiving was suspended here when another site became the home.
+    `suspended`: whether receiving was suspended here when another site became the home. `keys`: where ordering keys
+    have homes of their own, the ranges of all slots; `home` is `BY_KEY` then.
     """
 
     site: str
     home: str
     epoch: int
     suspended: bool = False
+    keys: tuple[KeyRange, ...] = ()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another site delivers."""
-        return self.home != self.site
+        """Whether another site delivers all of it."""
+        return self.mask == _ALL
+
+    @property
+    def mask(self) -> int:
+        """A bit for each slot that another site delivers."""
+        return slots_elsewhere(self.slots, self.site)
+
+    @property
+    def slots(self) -> Slots:
+        """The home of each slot."""
+        return slots_of(self.keys or [KeyRange(0, SLOTS - 1, SlotHome(self.epoch, self.home))])
+
+
+def home_of_slots(site: str, slots: Slots) -> HomeSite:
+    """One home where all slots have the same, else one for each range."""
+    ranges = tuple(ranges_of(slots))
+    if len(ranges) == 1 and not ranges[0].at.taken_from:
+        return HomeSite(site, ranges[0].at.home, ranges[0].at.epoch)
+    return HomeSite(site, BY_KEY, max(one.epoch for one in slots), keys=ranges)
 
 
 def home_of(catalog: Catalog, subscription: int) -> HomeSite | None:
     """The home of a subscription, by incarnation; None: every site delivers it."""
     stored = catalog.setting(f"{PREFIX}{subscription}")
-    return None if stored is None else HomeSite(*json.loads(stored))
+    if stored is None:
+        return None
+    found: list[Any] = json.loads(stored)
+    keys = tuple(KeyRange(first, last, SlotHome(*at)) for first, last, at in (found[4] if len(found) > 4 else ()))
+    return HomeSite(*found[:4], keys=keys)
 
 
 def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[CatalogChange]:
@@ -45,4 +73,16 @@ def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[Catalog
         for other in catalog.settings_named(PREFIX)
         if other != name and catalog.subscription_by_incarnation(int(other.removeprefix(PREFIX))) is None
     ]
-    return [*gone, CatalogChange.put(Setting(name, json.dumps(one).encode()))]
+    stored = one if one.keys else one[:4]  # earlier versions know the first four
+    return [*gone, CatalogChange.put(Setting(name, json.dumps(stored).encode()))]
+
+
+def fill_ranges(stored: Any, ranges: Iterable[KeyRange]) -> None:
+    """Write ranges into a repeated field of pipeline.v1.KeyRange."""
+    for first, last, at in ranges:
+        stored.add(first=first, last=last, home=at.home, epoch=at.epoch, taken_from=at.taken_from)
+
+
+def ranges_in(stored: Iterable[Any]) -> list[KeyRange]:
+    """Read such a field."""
+    return [KeyRange(one.first, one.last, SlotHome(one.epoch, one.home, one.taken_from)) for one in stored]

@@ -35,6 +35,7 @@ class Outstanding(NamedTuple):
     messages: int
     bytes: int
     subscribers: int
+    leaving: int
 
 
 class ClusterQueries:
@@ -232,6 +233,7 @@ class ClusterQueries:
             sum(one.messages for one in answered),
             sum(one.bytes for one in answered),
             sum(one.subscribers for one in answered),
+            sum(one.leaving for one in answered),
         )
         return out, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 

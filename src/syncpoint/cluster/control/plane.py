@@ -257,7 +257,7 @@ def _in_state(record: Subscription | Snapshot, state: str) -> Subscription | Sna
 
 def _kept(record: Subscription) -> tuple[object, ...]:
     """What decides which messages must be kept for a subscription, in which lanes, and under which grants."""
-    options = record.options._replace(receive_suspended=False)
+    options = record.options._replace(receive_suspended=False, keys_elsewhere=b"")
     kept = record.retention_s, record.retain_acked, record.detached, options
     return *kept, record.exactly_once, record.dead_letter  # what runs out is kept for that
 
@@ -265,7 +265,7 @@ def _kept(record: Subscription) -> tuple[object, ...]:
 def _lent(record: Subscription) -> tuple[object, ...]:
     """What decides whether messages are lent at all, and where those go that the service consumes itself."""
     consumed = record.features & (Feature.PUSH | Feature.STORAGE | Feature.FORWARD)
-    return record.options.receive_suspended, record.destination if consumed else b""
+    return record.options.receive_suspended, record.options.keys_elsewhere, record.destination if consumed else b""
 
 
 def _stored(record: Topic) -> tuple[object, ...]:

@@ -51,7 +51,7 @@ Place = tuple[int, int]
 class AskingAround(AskingChains, Protocol):
     """Ask every process about chains and deliveries."""
 
-    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]: ...
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int, int], list[str]]: ...
 
 
 class _GivenUp(NamedTuple):
@@ -148,9 +148,9 @@ class LetterAttendant:
             await self._move(record, found)
 
     async def _is_used(self, record: Subscription) -> bool:
-        """Whether anybody receives from it, has something of it, or may have it."""
+        """Whether anybody receives from it, has something of it, or may have it; at another site, too."""
         out, silent = await self._asking.deliveries(record.incarnation)
-        return bool(silent) or any(out)
+        return bool(silent) or any(out) or bool(record.options.keys_elsewhere)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

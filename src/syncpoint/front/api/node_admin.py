@@ -118,13 +118,13 @@ class LocalInquiry:
         self._publish.server.publish(topic, request, partial(complete, answer))
         return await answer
 
-    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int, int], list[str]]:
         """What is out with subscribers here."""
         delivery = self._subscribe.deliveries.get(subscription)
         if delivery is None:
-            return (0, 0, 0), []
+            return (0, 0, 0, 0), []
         messages, nbytes = delivery.table.total()
-        return (messages, nbytes, len(delivery.consumers)), []
+        return (messages, nbytes, len(delivery.consumers), delivery.leaving), []
 
     async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
         """How it is pushed or exported from here."""

@@ -46,8 +46,10 @@ class Asking(AskingChains, AskingForScheduled, AskingAboutRisks, AskingAboutSeek
     what each chain holds of a topic.
     """
 
-    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
-        """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int, int], list[str]]:
+        """What is out with the subscribers of a subscription: messages, bytes, subscribers, and messages of keys that
+        leave.
+        """
         ...
 
     async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
@@ -231,7 +233,7 @@ class ServerAdmin(ABC):
                 answer.export.CopyFrom(found.export)
             if found.HasField("forward"):
                 answer.forward.CopyFrom(found.forward)
-        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
+        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers, answer.leaving_messages = out
         oldest_s = 0.0
         for chain in chains:
             answer.generation = max(answer.generation, chain.generation)

@@ -27,6 +27,7 @@ from syncpoint.programs.cli.federation_failover import failback, failover, stand
 from syncpoint.programs.cli.federation_file import file_argument, load_file
 from syncpoint.programs.cli.federation_flows import accept_gap, pause, resume
 from syncpoint.programs.cli.federation_home import home
+from syncpoint.programs.cli.federation_keys import keys
 from syncpoint.programs.cli.federation_plan import plan
 from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.metrics_export import exporting, metrics_export_options
@@ -52,7 +53,7 @@ def federation() -> None:
     """
 
 
-for _command in (plan, acks, home, pause, resume, accept_gap, standby, failover, failback, backfill):
+for _command in (plan, acks, home, keys, pause, resume, accept_gap, standby, failover, failback, backfill):
     federation.add_command(_command)
 
 
@@ -95,6 +96,7 @@ def run(
     from syncpoint.programs.federation.acks.ack_rounds import AckThread, as_dicts
     from syncpoint.programs.federation.flow_status import table
     from syncpoint.programs.federation.metrics import Metrics
+    from syncpoint.programs.federation.owned_keys.key_watch import KeyWatch
     from syncpoint.programs.federation.shared_run import SharedFederations, SharedRun
     from syncpoint.programs.federation.sparks import make_spark
     from syncpoint.programs.federation.state import StateFolder
@@ -122,10 +124,19 @@ def run(
     stopping = threading.Event()
     console = Console(stderr=True)
 
+    def say_takeovers(records: list[dict[str, Any]]) -> None:
+        state.say_takeovers(records)
+        metrics.put_takeovers(records)
+
     def work(to_end: threading.Event) -> None:
         """Run it until that is set."""
         supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics, stopping=to_end)
-        exchange = AckThread(links, lambda states: state.say_acks(as_dicts(states)), last_round=once)
+        exchange = AckThread(
+            links,
+            lambda states: state.say_acks(as_dicts(states)),
+            last_round=once,
+            watching=lambda servers: KeyWatch(links, servers, state.takeovers, say_takeovers),
+        )
         exchange.start()
         inform(
             f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it"

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from syncpoint.programs.federation.owned_keys.key_shares import KeyPolicy
 from syncpoint.programs.federation.spec import FederatedCluster, FieldChange
 from syncpoint.programs.federation.steps.step import StepChain
 
@@ -38,6 +39,7 @@ class FederationLink:
     steps: StepChain = field(default_factory=StepChain)
     partitions: tuple[int, ...] = ()
     acks: bool = False  # acknowledgements and seeks are exchanged, too
+    keys: KeyPolicy | None = None  # what becomes of ordering keys that sites own; None: as commands say
 
     @property
     def unchanged(self) -> bool:

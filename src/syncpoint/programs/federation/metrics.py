@@ -7,6 +7,7 @@ all processes. Each flow is a label, with the clusters it goes between.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import Metric
@@ -24,6 +25,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.samples = Samples(FAMILIES)
+        self._takeovers: Sequence[Mapping[str, Any]] = ()
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -52,7 +54,16 @@ class Metrics(Collector):
         samples.put(f"{PREFIX}executors", state.executors)
         samples.put(f"{PREFIX}starts_total", state.starts)
         samples.put(f"{PREFIX}failures_total", state.failures)
+        for pair in {(one["subscription"], one["lost"]) for one in self._takeovers}:
+            found = [one for one in self._takeovers if (one["subscription"], one["lost"]) == pair]
+            samples.put(f"{PREFIX}keys_taken_total", sum(one["slots"] for one in found), *pair)
+            twice = sum((one["twice"] or 0) + one["lent"] for one in found)
+            samples.put(f"{PREFIX}keys_delivered_twice_total", twice, *pair)
         self.samples = samples
+
+    def put_takeovers(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Keys that were taken from sites that did not answer: reported after the next look."""
+        self._takeovers = tuple(records)
 
     def serve(self, host: str, port: int) -> int:
         """Answer GET /metrics from now on; returns the port."""

@@ -4,6 +4,7 @@
     flows.json               last report of the job on Spark about each flow; after a run, what could not be finished
     queries/NAME/            of a streaming query while it runs: its flows, and Spark's checkpoint
     files/FLOW/              Spark's checkpoint of a flow that reads files: it alone knows which of them are copied
+    takeovers.json           keys that were taken from sites that did not answer
     acks.json                how the exchange of acknowledgements goes, by flow and subscription
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
     paused/FLOW              flows that a user has stopped, until they are resumed
@@ -177,6 +178,14 @@ class StateFolder:
     def acks(self) -> list[dict[str, Any]]:
         """How the exchange of acknowledgements went when it was last written."""
         return list(self._read("acks.json") or [])
+
+    def say_takeovers(self, records: list[dict[str, Any]]) -> None:
+        """Replace what is known of keys that were taken from sites that did not answer."""
+        self._write("takeovers.json", records)
+
+    def takeovers(self) -> list[dict[str, Any]]:
+        """Keys that were taken from sites that did not answer, the newest last."""
+        return list(self._read("takeovers.json") or [])
 
     def _write(self, name: str, content: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from syncpoint.watch.metrics.family import Family, MetricKind
 
 PREFIX: Final = "syncpoint_federation_"
 FLOW: Final = ("flow", "source", "target")
+KEYS: Final = ("subscription", "site")
 _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 FAMILIES: Final = tuple(
     Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
@@ -22,6 +23,8 @@ FAMILIES: Final = tuple(
         ("messages_skipped_total", _C, "", FLOW, "Messages in accepted gaps."),
         ("blocked", _G, "", FLOW, "1 while a gap stops the flow."),
         ("batch_seconds", _G, "seconds", ("flow",), "Duration of the latest batch."),
+        ("keys_taken_total", _C, "", KEYS, "Slots of keys taken from a site that did not answer."),
+        ("keys_delivered_twice_total", _C, "", KEYS, "Messages of these keys that two sites may have delivered."),
         ("executors", _G, "", (), "Running executors."),
         ("starts_total", _C, "", (), "Starts of Spark."),
         ("failures_total", _C, "", (), "Crashes of the Spark job."),

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.key_homes import SLOTS, SlotHome, Slots, later, ranges_of, slots_of
+from syncpoint.catalog.metadata.home_sites import fill_ranges, ranges_in
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.protobuf.methods import Method
@@ -91,8 +93,12 @@ class AckPair:
             if error.code is Code.NOT_FOUND:
                 return RoundResult(waits=error.message)
             raise
-        if (there.home_epoch, there.home) != (here.home_epoch, here.home):
-            yield self._let_home(there, here)
+        homes = home_slots(there), home_slots(here)
+        newest = later(*homes)
+        for at_source, slots in zip((True, False), homes, strict=True):
+            if newest != slots:
+                yield self._let_home(at_source, newest)
+        if homes[0] != homes[1]:
             return RoundResult(again=True)
         stamps = stamp_of(there, self.source.site), stamp_of(here, self.target.site)
         if stamps[0] != stamps[1]:
@@ -119,11 +125,10 @@ class AckPair:
         )
         return AckCall(at_source, EXCHANGE.AckChanges, asked)
 
-    def _let_home(self, there: Any, here: Any) -> AckCall:
-        """The end that missed the newest decision learns of it first: it may have been away then (rule 33)."""
-        at_source = (there.home_epoch, there.home) < (here.home_epoch, here.home)
-        end, newest = (self.source, here) if at_source else (self.target, there)
-        return AckCall(at_source, EXCHANGE.SetHome, home_request(end, newest.home, newest.home_epoch))
+    def _let_home(self, at_source: bool, newest: Slots) -> AckCall:
+        """An end that missed newer decisions learns of them first: it may have been away then (rule 33)."""
+        end = self.source if at_source else self.target
+        return AckCall(at_source, EXCHANGE.SetHome, keys_request(end, newest))
 
     def _follow(self, at_source: bool, there: Any, here: Any, stamp: Stamp) -> AckCall:
         end, moved, ahead = (self.source, there, here) if at_source else (self.target, here, there)
@@ -157,6 +162,24 @@ class AckPair:
 def home_request(end: SiteEnd, home: str, epoch: int) -> pipeline.SetHomeRequest:
     """The request that lets one end know which site delivers."""
     return pipeline.SetHomeRequest(subscription=end.subscription, site=end.site, home=home, epoch=epoch)
+
+
+def keys_request(end: SiteEnd, slots: Slots, instead_of: str = "") -> pipeline.SetHomeRequest:
+    """The request that lets one end know which site delivers which keys; `instead_of`: see there."""
+    ranges = ranges_of(slots)
+    if len(ranges) == 1 and not (ranges[0].at.taken_from or instead_of):
+        return home_request(end, ranges[0].at.home, ranges[0].at.epoch)
+    asked = pipeline.SetHomeRequest(subscription=end.subscription, site=end.site, instead_of=instead_of)
+    fill_ranges(asked.keys, ranges)
+    return asked
+
+
+def home_slots(report: pipeline.AckChangesResponse | pipeline.SetHomeResponse) -> list[SlotHome]:
+    """Which site delivers which keys, as one end knows it."""
+    if report.keys:
+        return slots_of(ranges_in(report.keys))
+    epoch = report.home_epoch if isinstance(report, pipeline.AckChangesResponse) else report.epoch
+    return [SlotHome(epoch, report.home)] * SLOTS
 
 
 def _parts(sources: Iterable[pipeline.AckedSource]) -> Iterable[list[pipeline.AckedSource]]:

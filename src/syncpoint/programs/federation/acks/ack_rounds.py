@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.programs.federation.acks.ack_pair import AckCall, AckPair, RoundResult, SiteEnd
@@ -51,6 +51,15 @@ class _Going:
     flow: Flow
     state: ExchangeState
     not_before: float = 0.0
+    unfinished: bool = True  # its last round failed, or there was more than it brings
+
+
+class ExchangeWatch(Protocol):
+    """What may have pairs wait, as `owned_keys.key_watch` does."""
+
+    def step(self, states: Iterable[ExchangeState], /) -> None: ...
+
+    def waits(self, pair: ExchangeState, /) -> bool: ...
 
 
 class AckRounds:
@@ -63,7 +72,10 @@ class AckRounds:
         say: Callable[[Sequence[ExchangeState]], None] = lambda states: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        watch: ExchangeWatch | None = None,
     ) -> None:
+        """`watch`: looks before each step, and may have pairs wait."""
+        self._watch = watch
         self.links = [link for link in links if link.acks]
         self._servers, self._say, self._clock, self._wall = servers, say, clock, wall
         self._going: dict[tuple[str, str], _Going] = {}
@@ -83,6 +95,8 @@ class AckRounds:
 
     def step(self) -> int:
         """A round of every pair whose turn it is; returns how many offsets were news somewhere."""
+        if self._watch is not None:
+            self._watch.step(self.states)
         now, brought = self._clock(), 0
         looked = now >= self._look_at
         if looked:
@@ -90,11 +104,22 @@ class AckRounds:
             self._look_at = self._clock() + LOOK_S
         failing = {key: bool(one.state.why) for key, one in self._going.items()}
         for one in self._going.values():
-            if now >= one.not_before:
+            if now >= one.not_before and not (self._watch is not None and self._watch.waits(one.state)):
                 brought += self._exchange(one)
         if looked or failing != {key: bool(one.state.why) for key, one in self._going.items()}:
             self._say(self.states)
         return brought
+
+    def completed(self, subscription: str, sites: Iterable[str]) -> bool:
+        """Whether each pair of these sites has exchanged all there was in its last round; where nothing is copied yet,
+        there is nothing.
+        """
+        found = [
+            one
+            for one in self._going.values()
+            if one.state.subscription == subscription and {one.state.source, one.state.target} <= set(sites)
+        ]
+        return bool(found) and not any(one.unfinished for one in found)
 
     def hurry(self) -> None:
         """Let the next step look for subscriptions, and try what rests."""
@@ -103,7 +128,7 @@ class AckRounds:
             one.not_before = 0.0
 
     def _exchange(self, one: _Going) -> int:
-        brought, seeks, result = 0, 0, RoundResult()
+        brought, seeks, result, one.unfinished = 0, 0, RoundResult(), True
         try:
             for _ in range(AT_ONCE_MAX):
                 result = self._round(one)
@@ -111,7 +136,7 @@ class AckRounds:
                 seeks += result.followed
                 if not result.again:
                     break
-            why = result.waits
+            why, one.unfinished = result.waits, result.again
         except SyncpointError as error:
             why = str(error)
         was = one.state
@@ -209,8 +234,10 @@ class AckThread:
         say: Callable[[Sequence[ExchangeState]], None],
         *,
         last_round: bool = False,
+        watching: Callable[[Servers], ExchangeWatch | None] = lambda servers: None,
     ) -> None:
-        """`last_round`: there is one more when it ends, of what was copied last."""
+        """`last_round`: there is one more when it ends, of what was copied last. `watching`: see `AckRounds`."""
+        self._watching = watching
         self._links, self._say, self._last_round = links, say, last_round
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="acks", daemon=True)
@@ -227,8 +254,8 @@ class AckThread:
             self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        with Servers() as servers:
-            rounds = AckRounds(self._links, servers, self._say)
+        with Servers() as servers, Servers(patience_s=0.5, call_s=3.0) as quick:
+            rounds = AckRounds(self._links, servers, self._say, watch=self._watching(quick))
             while not self._stopping.is_set():
                 try:
                     rounds.run(self._stopping)

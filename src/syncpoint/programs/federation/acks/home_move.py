@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.key_homes import BY_KEY
 from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_request
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
 from syncpoint.programs.federation.acks.copied_tail import CopiedTail, Heads
@@ -77,6 +78,11 @@ class HomeMove:
                 f" same, and messages may be delivered twice until {names} is back and knows."
             )
         before = max((one.home_epoch, one.home) for one in known.values())
+        if before[1] == BY_KEY:
+            raise FailedPrecondition(
+                f"Keys of {self._short} have homes of their own: `syncpoint federation keys move {self._short}"
+                f" {self._home}` moves all of them."
+            )
         links = [one for one in self._links if one.source.name in known]
         tail = CopiedTail(self._servers, links, self._ends[self._home])
         if not force and (lacked := self._nearly_copied(tail, drain_s)) > NEARLY:
@@ -104,7 +110,7 @@ class HomeMove:
         known: dict[str, pipeline.AckChangesResponse] = {}
         silent: dict[str, str] = {}
         for name, (cluster, end) in self._ends.items():
-            asked = pipeline.AckChangesRequest(subscription=end.subscription)
+            asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
             try:
                 known[name] = self._servers.call(cluster, "AckExchange.AckChanges", asked)
             except SyncpointError as error:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.graph import edges_of, origins_by_edge
+from syncpoint.programs.federation.owned_keys.key_shares import policy_of
 from syncpoint.programs.federation.patterns.pattern import Pattern
 from syncpoint.programs.federation.spec import Federation, Task, schema
 
@@ -37,6 +38,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
                 origins=tuple("" if origin == one else origin for origin in origins),
                 change=task.change,
                 acks=task.keys.get("acks", False),
+                keys=policy_of(task.keys, place),
             )
         )
     return made

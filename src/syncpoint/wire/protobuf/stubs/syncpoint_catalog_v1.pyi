@@ -75,9 +75,10 @@ class SubscriptionOptions(_message.Message):
     lanes: _containers.RepeatedCompositeFieldContainer[RuleLane]
     next_lane: int
     forward_to: str
+    keys_elsewhere: bytes
     drained: _containers.RepeatedScalarFieldContainer[int]
     rules: _containers.RepeatedCompositeFieldContainer[MessageRule]
-    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., forward_to: _Optional[str] = ..., drained: _Optional[_Iterable[int]] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ...) -> None: ...
+    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., forward_to: _Optional[str] = ..., keys_elsewhere: _Optional[bytes] = ..., drained: _Optional[_Iterable[int]] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ...) -> None: ...
 class RuleLane(_message.Message):
     number: int
     rules: _containers.RepeatedCompositeFieldContainer[MessageRule]

@@ -338,7 +338,8 @@ class DescribeDeliveryResponse(_message.Message):
     messages: int
     bytes: int
     subscribers: int
-    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., subscribers: _Optional[int] = ...) -> None: ...
+    leaving: int
+    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., leaving: _Optional[int] = ...) -> None: ...
 class LendRequest(_message.Message):
     subscription: str
     messages: int

@@ -233,7 +233,8 @@ class AckChangesRequest(_message.Message):
     source_topic: str
     generation: int
     known: _containers.RepeatedCompositeFieldContainer[KnownAcks]
-    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[_Union[KnownAcks, _Mapping]]] = ...) -> None: ...
+    homes_only: bool
+    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[_Union[KnownAcks, _Mapping]]] = ..., homes_only: _Optional[bool] = ...) -> None: ...
 class AckedSource(_message.Message):
     source: int
     count: int
@@ -250,7 +251,15 @@ class AckChangesResponse(_message.Message):
     more: bool
     home: str
     home_epoch: int
-    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ..., home: _Optional[str] = ..., home_epoch: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedCompositeFieldContainer[KeyRange]
+    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ..., home: _Optional[str] = ..., home_epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ...) -> None: ...
+class KeyRange(_message.Message):
+    first: int
+    last: int
+    home: str
+    epoch: int
+    taken_from: str
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ..., taken_from: _Optional[str] = ...) -> None: ...
 class AckedRuns(_message.Message):
     source: int
     runs: bytes
@@ -280,8 +289,11 @@ class SetHomeRequest(_message.Message):
     site: str
     home: str
     epoch: int
-    def __init__(self, subscription: _Optional[str] = ..., site: _Optional[str] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedCompositeFieldContainer[KeyRange]
+    instead_of: str
+    def __init__(self, subscription: _Optional[str] = ..., site: _Optional[str] = ..., home: _Optional[str] = ..., epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ..., instead_of: _Optional[str] = ...) -> None: ...
 class SetHomeResponse(_message.Message):
     home: str
     epoch: int
-    def __init__(self, home: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedCompositeFieldContainer[KeyRange]
+    def __init__(self, home: _Optional[str] = ..., epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ...) -> None: ...

@@ -165,3 +165,22 @@ def test_who_missed_the_newest_home_learns_of_it_before_anything_else(
     assert (ends.made, result.again) == ([*ASKED, (at_source, "SetHome")], True)
     asked = ends.asked[-1].request
     assert (asked.site, asked.home, asked.epoch) == ("a" if at_source else "b", newest[1], newest[0])
+
+
+def test_decisions_about_keys_are_brought_to_both_ends_before_anything_else() -> None:
+    ends = Ends()
+
+    def keys(*ranges: tuple[int, int, str, int]) -> list[Any]:
+        return [pipeline.KeyRange(first=a, last=b, home=home, epoch=epoch) for a, b, home, epoch in ranges]
+
+    there = report(home="(by key)", home_epoch=3, keys=keys((0, 9, "a", 3), (10, 255, "b", 1)))
+    here = report(home="(by key)", home_epoch=2, keys=keys((0, 9, "b", 1), (10, 255, "b", 2)))
+    result = ends.round(there, here)
+    assert (result.again, ends.made) == (True, [*ASKED, (True, "SetHome"), (False, "SetHome")])
+    newest = keys((0, 9, "a", 3), (10, 255, "b", 2))
+    assert [list(call.request.keys) for call in ends.asked[2:]] == [newest, newest]
+    assert [call.request.site for call in ends.asked[2:]] == ["a", "b"]
+    result = ends.round(report(home="a", home_epoch=4), there)
+    assert ends.made == [*ASKED, (False, "SetHome")]
+    assert (ends.asked[2].request.home, ends.asked[2].request.epoch) == ("a", 4), "one home: all keys"
+    assert ends.round(there, there).again is False

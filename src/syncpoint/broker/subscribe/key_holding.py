@@ -1,0 +1,101 @@
+"""Key holding: messages whose ordering keys another site delivers are passed by here, and read when they come back.
+
+Place: in `source_reader`, for a subscription whose keys are delivered by several sites; others have none of it. What
+is passed by is not remembered one by one: it is unacknowledged, and the exchange of acknowledgements takes it away as
+its site delivers it. When keys come back, sources are read from their first unacknowledged message again, and of what
+had been read before only these keys are lent, as far as they are not lent or waiting here already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from syncpoint.base.kernel import frames
+from syncpoint.base.kernel.leases import LeaseTable
+from syncpoint.base.model.delivery import (
+    Batch,
+    Fetched,
+    UpToEnd,
+    attempts_of,
+    expired_of,
+    freshness_of,
+    passed_over,
+)
+from syncpoint.base.model.key_homes import slot_of
+from syncpoint.wire.protobuf.messages import pubsub
+
+Identity = tuple[int, int]
+
+
+class KeyHolding:
+    """Slots are bits of an integer. `returned`: those that may be lent here again, until sources are read again."""
+
+    def __init__(self, table: LeaseTable) -> None:
+        self.returned = 0
+        self._table = table
+        self._elsewhere = 0
+        self._passed_by = 0  # slots of which something was passed by
+        self._leaving: set[Identity] = set()
+
+    def take(self, held: bytes) -> None:
+        """Another site delivers these slots from now on, and no others."""
+        slots = int.from_bytes(held, "little")
+        if slots & ~self._elsewhere:
+            lent = self._table.lent()
+            self._leaving.update((source, offset) for source, begin, end in lent for offset in range(begin, end))
+        self._elsewhere = slots
+        self.returned = self._passed_by & ~slots
+
+    def leaving(self) -> int:
+        """Messages that were lent before the newest slots went to another site, and still are."""
+        self._leaving = {one for one in self._leaving if self._table.is_outstanding(*one)}
+        return len(self._leaving)
+
+    def ours(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Batches without what another site delivers."""
+        return self._without(batches, self._is_elsewhere) if self._elsewhere else batches
+
+    def begin_again(self) -> int:
+        """Sources are read from their first unacknowledged messages again; which slots came back."""
+        returned, self.returned = self.returned, 0
+        self._passed_by &= self._elsewhere
+        return returned
+
+    def not_read_before(
+        self, batches: Sequence[Batch], before: int, slots: int, in_hand: Callable[[Identity], bool]
+    ) -> Sequence[Batch]:
+        """Batches without what was dealt with before: up to offset `before` all but the slots that came back."""
+
+        def is_known(batch: Batch, offset: int, slot: int) -> bool:
+            return offset < before and (not slots >> slot & 1 or in_hand((batch.source, offset)))
+
+        return self._without(batches, is_known)
+
+    def _is_elsewhere(self, batch: Batch, offset: int, slot: int) -> bool:
+        if not self._elsewhere >> slot & 1:
+            return False
+        self._passed_by |= 1 << slot
+        return True
+
+    @staticmethod
+    def _without(batches: Sequence[Batch], leaves_out: Callable[[Batch, int, int], bool]) -> Sequence[Batch]:
+        out = []
+        for batch in batches:
+            _, keys = frames.describe(batch.payload)
+            skip = bytearray(batch.skip or bytes((len(keys) + 7) // 8))
+            for offset in range(batch.begin, batch.end):
+                index = offset - batch.first_offset
+                if not skip[index >> 3] >> (index & 7) & 1 and leaves_out(batch, offset, _slot(batch, index, keys)):
+                    skip[index >> 3] |= 1 << (index & 7)
+            out.append(batch._replace(skip=bytes(skip)))
+        if isinstance(batches, Fetched):
+            parts = passed_over(batches), attempts_of(batches), expired_of(batches)
+            return Fetched(out, *parts, freshness=freshness_of(batches))
+        return UpToEnd(out) if isinstance(batches, UpToEnd) else out
+
+
+def _slot(batch: Batch, index: int, keys: Sequence[bytes]) -> int:
+    if keys[index]:
+        return slot_of(keys[index])
+    message = pubsub.PubsubMessage.FromString(frames.message_at(batch.payload, index))
+    return slot_of(message.message_id.encode())

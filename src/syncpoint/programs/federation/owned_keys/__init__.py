@@ -1,0 +1,1 @@
+"""Regions own keys: each ordering key of a subscription is delivered at one site at a time."""

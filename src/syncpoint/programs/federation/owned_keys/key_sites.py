@@ -1,0 +1,90 @@
+"""What the sites of a subscription know of the homes of its keys, and notifying them.
+
+Place: under `key_move` and `take_over`; blocking calls to the servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
+from syncpoint.base.model.key_homes import NOWHERE, SlotHome, Slots, later
+from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_slots, keys_request
+from syncpoint.programs.federation.flow_plan import FederationLink
+from syncpoint.programs.federation.servers import SERVER_IS_GONE, Servers
+from syncpoint.programs.federation.spec import FederatedCluster
+from syncpoint.wire.protobuf.messages import admin, pipeline
+
+
+class KnownKeys(NamedTuple):
+    """What each site knows, and why some did not answer."""
+
+    at: Mapping[str, Slots]
+    silent: Mapping[str, str]
+
+    @property
+    def newest(self) -> Slots:
+        """The decisions that hold, as far as anybody who answers knows."""
+        return reduce(later, self.at.values(), NOWHERE)
+
+
+class KeySites:
+    """One subscription, by its id, over the links that exchange acknowledgements."""
+
+    def __init__(self, links: Sequence[FederationLink], servers: Servers, subscription: str) -> None:
+        self.links = [link for link in links if link.acks]
+        self.servers, self.subscription = servers, subscription
+        self.ends: dict[str, tuple[FederatedCluster, SiteEnd]] = {}
+        for link in self.links:
+            for cluster, project in ((link.source, link.source_project), (link.target, link.target_project)):
+                end = SiteEnd(cluster.name, f"projects/{project}/subscriptions/{subscription}")
+                self.ends.setdefault(cluster.name, (cluster, end))
+
+    def check(self, sites: Iterable[str]) -> None:
+        """Raises `NotFound` for a site that no link with `acks` has."""
+        for site in sites:
+            if site not in self.ends:
+                known = ", ".join(sorted(self.ends)) or "none"
+                raise NotFound(site, f"No task with `acks: true` has a site {site!r}; there is {known}.")
+
+    def known(self) -> KnownKeys:
+        """Ask all. Raises `SyncpointError`, not for those that do not answer."""
+        known: dict[str, Slots] = {}
+        silent: dict[str, str] = {}
+        for name, (cluster, end) in self.ends.items():
+            asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
+            try:
+                known[name] = home_slots(self.servers.call(cluster, "AckExchange.AckChanges", asked))
+            except SyncpointError as error:
+                if error.code not in SERVER_IS_GONE:
+                    raise
+                silent[name] = error.message
+        return KnownKeys(known, silent)
+
+    def notify(self, site: str, decided: Mapping[int, SlotHome], instead_of: str = "") -> None:
+        """Let a site know who delivers some slots. Raises `FailedPrecondition` where somebody has decided later."""
+        cluster, end = self.ends[site]
+        slots = [decided.get(slot, one) for slot, one in enumerate(NOWHERE)]
+        asked = keys_request(end, slots, instead_of)
+        found = home_slots(self.servers.call(cluster, "AckExchange.SetHome", asked))
+        if any(found[slot] != at for slot, at in decided.items()):
+            raise FailedPrecondition(
+                f"Somebody else moves keys of {self.subscription} at the same time. See `syncpoint federation keys show"
+                f" {self.subscription}`, and run the command again."
+            )
+
+    def lent(self, site: str) -> int | None:
+        """Messages that consumers of a site still have of keys that have left it; None: unknown."""
+        cluster, end = self.ends[site]
+        asked = admin.GetSubscriptionStateRequest(subscription=end.subscription)
+        try:
+            state = self.servers.call(cluster, "Admin.GetSubscriptionState", asked)
+        except SyncpointError as error:
+            if error.code is not Code.PERMISSION_DENIED:
+                raise
+            return None
+        if state.unknown:
+            return None
+        return int(state.outstanding_messages if state.home else state.leaving_messages)
