@@ -79,4 +79,4 @@ def _servers_of(file: Path) -> Iterator[None]:
         if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise
         advice = f"Its address is under `clusters` in {file}."
-        raise Problem(error.message, advice, exit_code=EXIT_CODES[error.code]) from error
+        raise Problem(error.message, advice, exit_code=EXIT_CODES.get(error.code, 1)) from error

@@ -52,7 +52,7 @@ def home(settings: Settings, subscription: str, site: str, file: Path, drain: fl
                 error.message, "Set `acks: true` in a namespace or a `replicate` task of these sites."
             ) from error
         except FailedPrecondition as error:
-            raise Problem(error.message, exit_code=EXIT_CODES[error.code]) from error
+            raise Problem(error.message, exit_code=EXIT_CODES.get(error.code, 1)) from error
         except SyncpointError as error:
             raise Problem(str(error), "Run the command again: it goes on where it was.") from error
     inform(f"[{subscription}] is delivered by {moved.home} (epoch {moved.epoch}).")

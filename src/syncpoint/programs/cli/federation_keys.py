@@ -282,6 +282,6 @@ def _as_problems() -> Iterator[None]:
             error.message, "Set `acks: true` for these sites, and create the subscription at all of them."
         ) from error
     except FailedPrecondition as error:
-        raise Problem(error.message, exit_code=EXIT_CODES[error.code]) from error
+        raise Problem(error.message, exit_code=EXIT_CODES.get(error.code, 1)) from error
     except SyncpointError as error:
         raise Problem(str(error), "Run the command again: it goes on where it was.") from error

@@ -143,7 +143,8 @@ class AckRounds:
         if why:
             one.not_before = self._clock() + REST_S
             if why != was.why:
-                log.warning("acknowledgements of %s over %s wait: %s", was.subscription, was.flow, why)
+                level = logging.INFO if result.waits == why else logging.WARNING
+                log.log(level, "acknowledgements of %s over %s wait: %s", was.subscription, was.flow, why)
         elif was.why:
             log.info("acknowledgements of %s over %s are exchanged again", was.subscription, was.flow)
         one.state = ExchangeState(

@@ -73,10 +73,10 @@ def message_ids(topic: str, acked: Acked, most: int) -> list[str]:
 
 
 def encoded(acked: Acked) -> dict[str, str]:
-    """As a state file keeps them."""
+    """Write sets for a state file."""
     return {str(source): held.encode().hex() for source, held in acked.items()}
 
 
 def decoded(stored: Mapping[str, str]) -> Acked:
-    """As they were."""
+    """Read such sets."""
     return {int(source): AckSet.decode(bytes.fromhex(held)) for source, held in stored.items()}

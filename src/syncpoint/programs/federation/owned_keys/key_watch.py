@@ -76,7 +76,7 @@ class KeyWatch:
             try:
                 self._look(short)
             except SyncpointError as error:
-                log.warning("keys of %s are looked at again later: %s", short, error)
+                log.warning("keys of %s are checked again later: %s", short, error)
         self._look_at = self._clock() + LOOK_S
 
     def _look(self, short: str) -> None:
@@ -93,7 +93,7 @@ class KeyWatch:
         for lost in sorted(taken & known.at.keys()):
             self._come_back(sites, known, lost)
         for record in self._open(short):
-            if record["lost"] in known.at and record["lost"] not in taken:  # told, and died before it was written
+            if record["lost"] in known.at and record["lost"] not in taken:  # the program died before it was written
                 self._close(record, None, 0)
 
     def _open(self, short: str) -> list[Record]:
@@ -232,7 +232,7 @@ class KeyWatch:
 
 
 class _Only:
-    """Of all pairs those of one subscription."""
+    """Has all pairs wait but those of one subscription."""
 
     def __init__(self, subscription: str) -> None:
         self._subscription = subscription

@@ -1,4 +1,4 @@
-"""Taking keys from a site that is lost: machine. When, and who gets them; only where the file says that it may be.
+"""Taking keys from a site that is lost: machine. When, and who gets them; only where the file allows it.
 
 Place: under `key_watch`, which asks the sites and hands in what they answered.
 Promise: a site loses its keys only after it has not answered for the whole time that the file gives, while at least one

@@ -8,7 +8,9 @@ from syncpoint.base.model.key_homes import KeyRange, SlotHome, slots_of
 from syncpoint.programs.federation.owned_keys.key_sites import KnownKeys
 from syncpoint.programs.federation.owned_keys.take_over import TakeOver
 
-SLOTS = slots_of([KeyRange(0, 99, SlotHome(4, "a")), KeyRange(100, 199, SlotHome(5, "b")), KeyRange(200, 255, SlotHome(1, "c"))])
+SLOTS = slots_of(
+    [KeyRange(0, 99, SlotHome(4, "a")), KeyRange(100, 199, SlotHome(5, "b")), KeyRange(200, 255, SlotHome(1, "c"))]
+)
 
 
 def known(*silent: str) -> KnownKeys:
