@@ -60,13 +60,11 @@ class Regions:
         self.records: list[dict[str, Any]] = []
         self.paused = False  # only copies are made
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._copy, self._exchange)]
 
-    def _run(self) -> None:
-        """What `federation run` does: copy, and exchange acknowledgements."""
+    def _copy(self) -> None:
+        """What the job on Spark does."""
         with Servers(patience_s=0.2, call_s=2.0) as servers:
-            watch = KeyWatch(self.links, servers, list, lambda records: setattr(self, "records", records))
-            rounds = AckRounds(self.links, servers, watch=watch)
             copiers: dict[str, Copier] = {}
             while not self._ending.wait(0.02):
                 try:
@@ -74,12 +72,20 @@ class Regions:
                         copiers.setdefault(flow.name, Copier(self.federation, flow)).copy(servers)
                 except Exception:
                     copiers.clear()  # parted: the next try begins anew where the target is
+
+    def _exchange(self) -> None:
+        """What `federation run` does."""
+        with Servers(patience_s=0.2, call_s=2.0) as servers:
+            watch = KeyWatch(self.links, servers, list, lambda records: setattr(self, "records", records))
+            rounds = AckRounds(self.links, servers, watch=watch)
+            while not self._ending.wait(0.02):
                 if not self.paused:
                     rounds.hurry()
                     rounds.step()
 
     def start(self) -> None:
-        self._thread.start()
+        for one in self._threads:
+            one.start()
 
     def publish(self, site: int, key: str, count: int = 1) -> None:
         for _ in range(count):
@@ -132,8 +138,9 @@ class Regions:
 
     def close(self) -> None:
         self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join(30)
+        for one in self._threads:
+            if one.ident is not None:
+                one.join(30)
         for one in (*self.spaces, *self.cuts):
             one.close()
         close_idle()

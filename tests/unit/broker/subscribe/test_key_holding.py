@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from syncpoint.base.model.key_homes import SLOTS, slot_of
 from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
-from syncpoint.catalog.metadata.records import CatalogChange
+from syncpoint.catalog.metadata.records import CatalogChange, Retry
 from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
 from tests.kit.examples import examples
 
@@ -102,6 +102,37 @@ def test_a_filter_and_a_dead_letter_policy_are_for_who_delivers() -> None:
     hold(harness, ())
     assert subscriber.data == ["k1 x", "k0 x"]
     assert [one.delivery_attempt for one in subscriber.received] == [1, 1]
+
+
+def test_what_rests_until_a_retry_rests_on_when_its_key_comes_back() -> None:
+    harness = ForwarderHarness(retry=Retry(5.0, 5.0))
+    subscriber = Subscriber(harness)
+    harness.send("a", key="k0")
+    subscriber.nack(*subscriber.held)
+    hold(harness, ["k0"])
+    harness.send("b", key="k0")
+    hold(harness, ())
+    assert subscriber.data == ["a", "b"]
+    harness.advance(5.5)
+    assert subscriber.data == ["a", "b", "a"]
+
+
+def test_keys_that_stayed_here_are_not_read_again_while_acknowledgements_are_on_their_way() -> None:
+    for seed in range(10):
+        harness = ForwarderHarness(delay_s=0.3, loss=0.3, seed=seed)
+        subscriber = Subscriber(harness)
+        hold(harness, ["k0"])
+        harness.send("a", key="k0")
+        for number in range(10):
+            harness.send(f"{number}", key="k1")
+        harness.advance(5.0)
+        assert len(subscriber.data) == 10
+        subscriber.ack()
+        hold(harness, ())
+        for _ in range(40):
+            if "a" not in subscriber.data:
+                harness.advance(0.5)
+        assert sorted(subscriber.data) == [*map(str, range(10)), "a"]
 
 
 steps = st.one_of(
