@@ -44,11 +44,16 @@ class Regions:
         self.spaces[1].project = self.spaces[0].project
         for space in self.spaces:
             topic = space.topic("orders")
-            space.subscription(topic, SUB, enable_message_ordering=True, ack_deadline_seconds=60)
+            space.subscription(space.topic("dead"), "dead")
+            space.subscription(
+                topic, SUB, enable_message_ordering=True, ack_deadline_seconds=60, retain_acked_messages=True,
+                filter='attributes.kind != "noise"',
+                dead_letter_policy={"dead_letter_topic": space.path("topics", "dead"), "max_delivery_attempts": 5},
+            )  # fmt: skip
         self.topic, self.name = self.spaces[0].path("topics", "orders"), self.spaces[0].path("subscriptions", SUB)
         self.cuts = [TcpCut(one) for one in endpoints]
         clusters = {name: {"endpoint": cut.endpoint} for name, cut in zip(SITES, self.cuts, strict=True)}
-        namespace: dict[str, Any] = {"clusters": list(SITES), "acks": True}
+        namespace: dict[str, Any] = {"clusters": list(SITES), "topics": ["orders"], "acks": True}
         if takeover:
             namespace["keys"] = {"takeover": takeover}
         content = {"version": 1, "clusters": clusters, "namespaces": {self.spaces[0].project: namespace}}
@@ -58,7 +63,7 @@ class Regions:
         self.sent: Counter[str] = Counter()
         self.ids_received: Counter[str] = Counter()
         self.records: list[dict[str, Any]] = []
-        self.paused = False  # only copies are made
+        self.paused, self.exchanging = False, threading.Lock()
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._copy, self._exchange)]
 
@@ -79,9 +84,10 @@ class Regions:
             watch = KeyWatch(self.links, servers, list, lambda records: setattr(self, "records", records))
             rounds = AckRounds(self.links, servers, watch=watch)
             while not self._ending.wait(0.02):
-                if not self.paused:
-                    rounds.hurry()
-                    rounds.step()
+                with self.exchanging:
+                    if not self.paused:
+                        rounds.hurry()
+                        rounds.step()
 
     def start(self) -> None:
         for one in self._threads:
@@ -99,6 +105,9 @@ class Regions:
 
     def _receiver(self, site: str) -> Any:
         def receive(message: Any) -> None:
+            if message.data == b"bad":
+                message.nack()
+                return
             self.got.append((site, message.ordering_key, int(message.data)))
             self.ids_received[message.message_id] += 1
             message.ack()
@@ -244,7 +253,8 @@ def test_keys_of_a_region_that_is_cut_off_are_taken_over_and_what_comes_twice_is
     regions.all_came()
     at_a = [key for key in KEYS if regions.owner(key) == "a"]
     assert 0 < len(at_a) < len(KEYS)
-    regions.paused = True
+    with regions.exchanging:
+        regions.paused = True  # from here on only copies are made
     for key in at_a:
         regions.publish(0, key, 2)
     regions.all_came()  # at a; nobody brings that to b, which has copies
@@ -272,3 +282,26 @@ def test_keys_of_a_region_that_is_cut_off_are_taken_over_and_what_comes_twice_is
     regions.all_came()
     assert {site for site, key, _ in regions.got[-5:]} == {"b"}
     assert sum(count - 1 for count in Counter(regions.got_once()).values()) == twice
+
+
+def test_seeks_filters_and_dead_letters_are_those_of_the_owner(regions: Regions) -> None:
+    regions.balance()
+    regions.start()
+    regions.consume()
+    for number, key in enumerate(KEYS):
+        regions.spaces[number % 2].publish(regions.topic, b"0", key=key, attributes={"kind": "noise"})
+        regions.publish(number % 2, key, 2)
+    regions.all_came()
+    regions.check_once_in_order()
+    regions.spaces[1].api.seek({"subscription": regions.name, "time": {"seconds": 1}})
+    eventually(lambda: Counter(regions.got_once()) == dict.fromkeys(set(regions.got_once()), 2))
+    assert {(site, key) for site, key, _ in regions.got} == {(regions.owner(key), key) for key in KEYS}
+    for number, key in enumerate(KEYS):
+        regions.spaces[number % 2].publish(regions.topic, b"bad", key=key)
+    owners = [SITES.index(regions.owner(key)) for key in KEYS]
+    for site, space in enumerate(regions.spaces):
+        letters = space.pull(space.path("subscriptions", "dead"), owners.count(site), within=60.0, ack=True)
+        assert {one.message.ordering_key for one in letters} == {
+            key for key, owner in zip(KEYS, owners, strict=True) if owner == site
+        }
+        assert not space.pull_once(space.path("subscriptions", "dead"), wait=1.0)
