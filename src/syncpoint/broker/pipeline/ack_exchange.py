@@ -115,12 +115,9 @@ class AckExchange:
         link = self._check(asked, record)
         generation = self._generation(record)
         book = self._open(record, asked.link, generation)
-        if asked.homes_only:
-            found = iter(())
-        elif asked.link:
-            found = self._sets_of_link(record, book)
-        else:
-            found = self._own_sets(record, book)
+        found: Iterator[_Reported] = iter(())
+        if not asked.homes_only:
+            found = self._sets_of_link(record, book) if asked.link else self._own_sets(record, book)
         answer = pipeline.AckChangesResponse(
             generation=generation, source_topic=link.source_topic if link else self._topic(record)
         )

@@ -62,7 +62,8 @@ def home_of(catalog: Catalog, subscription: int) -> HomeSite | None:
         return None
     found: list[Any] = json.loads(stored)
     keys = tuple(KeyRange(first, last, SlotHome(*at)) for first, last, at in (found[4] if len(found) > 4 else ()))
-    return HomeSite(*found[:4], keys=keys)
+    site, home, epoch, suspended = found[:4]
+    return HomeSite(site, home, epoch, suspended, keys)
 
 
 def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[CatalogChange]:
