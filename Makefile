@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/base/kernel/*.py src/syncpoint/base/kernel/*.
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium mosquitto console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill upgrade-drill loss-drill regions-drill screenshots console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium mosquitto rabbitmq console demo demo-spark demo-disaster test test-near test-long test-clients test-kafka check life crossings status house sim planted sim-long faults faults-spark rules-spark rollout-drill upgrade-drill loss-drill regions-drill screenshots console-disaster bench bench-cluster bench-peers bench-spark bench-gate protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ chromium: $(MADE)/venv ## install Chromium (apt-get): the tests of the console n
 
 mosquitto: $(MADE)/venv ## install Mosquitto (apt-get): the tests of bridges for MQTT need it
 	@tools/setup.sh mosquitto
+
+rabbitmq: $(MADE)/venv ## install RabbitMQ (apt-get): the tests of bridges for RabbitMQ need it
+	@tools/setup.sh rabbitmq
 
 console: dev ## build the console from console/ (needs node and npm)
 	@$(BIN)/python tools/console.py build
@@ -67,7 +70,8 @@ house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 
 test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 25 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
-	@tools/setup.sh mosquitto || echo "without Mosquitto the tests of bridges are skipped" >&2
+	@tools/setup.sh mosquitto || echo "without Mosquitto the tests of bridges for MQTT are skipped" >&2
+	@tools/setup.sh rabbitmq || echo "without RabbitMQ the tests of bridges for RabbitMQ are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
 
 test-near: dev ## the tests near what changed, in under four minutes: SINCE=main for all that is not on main

@@ -86,13 +86,15 @@ packaged() {
 }
 
 # etcd (3.4 or newer) keeps the metadata of clusters; promtool checks the rules that are generated for Prometheus, and a
-# server of it takes them in a test; the console is tested in Chromium, bridges in front of Mosquitto (2.0 or newer).
+# server of it takes them in a test; the console is tested in Chromium, bridges in front of
+# Mosquitto (2.0 or newer) and RabbitMQ (3.10 or newer; 35 MB).
 step_etcd() { packaged etcd etcd etcd-server; }
 step_prometheus() { packaged promtool prometheus prometheus; }
 step_chromium() { packaged chromium - chromium fonts-dejavu-core; }
 step_mosquitto() { packaged mosquitto mosquitto mosquitto; }
+step_rabbitmq() { packaged rabbitmq-server rabbitmq-server rabbitmq-server; }
 
-[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium|prometheus|mosquitto"
+[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium|prometheus|mosquitto|rabbitmq"
 "step_$1"
 mkdir -p "$MADE"
 touch "$MADE/$1"

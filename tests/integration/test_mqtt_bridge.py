@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -73,6 +74,19 @@ def test_a_message_has_what_mqtt_says_of_it(space: Space, broker: Mosquitto, tmp
             "mqtt.correlationData": "AA==",
         }
     assert "the attribute note has more than 1,024 bytes" in bridge.output()
+
+
+def typed(space: Space, short: str) -> str:
+    """A topic that takes JSON with a name only."""
+    definition = {"type": "record", "name": "One", "fields": [{"name": "name", "type": "string"}]}
+    schema = space.api.create_schema(
+        {
+            "parent": f"projects/{space.project}",
+            "schema_id": "one",
+            "schema": {"type_": "AVRO", "definition": json.dumps(definition)},
+        }
+    )
+    return space.topic(short, schema_settings={"schema": schema.name, "encoding": "JSON"})
 
 
 def judged(space: Space, subscription: str, expected: set[str]) -> None:
@@ -173,8 +187,40 @@ def test_a_message_that_no_topic_can_take_ends_the_bridge_and_stays_at_the_broke
         device.send("a", b"", UserProperty=[("note", "x" * 2000)]).wait_for_publish(20)
         assert bridge.ended() == 1
         device.close()
-    assert "a message of the MQTT topic 'a' fits no topic: the attribute note has more" in bridge.output()
+    assert "a message of the MQTT topic 'a' is not taken: the attribute note has more" in bridge.output()
     assert broker.acknowledged("bridge") == set()
+
+
+def test_what_a_topic_refuses_becomes_a_dead_letter_and_what_it_takes_keeps_its_order(
+    space: Space, broker: Mosquitto, tmp_path: Path
+) -> None:
+    subscription = space.subscription(typed(space, "strict"), enable_message_ordering=True)
+    letters = space.subscription(space.topic("letters"), "letters")
+    given = content(broker, {"filter": "#", "topic": "strict", "key": "{1}"}, dead_letters="letters")
+    with BridgeProcess(tmp_path / "bridge", space.endpoint, space.project, given) as bridge:
+        device = Device(broker)
+        for number in range(60):
+            data = b"no JSON" if number % 10 == 5 else json.dumps({"name": str(number)}).encode()
+            device.send(f"oven-{number % 2}", data, UserProperty=[("number", str(number))])
+        device.send("oven-0", b"x", UserProperty=[("note", "x" * 2000), ("number", "60")]).wait_for_publish(20)
+        until(lambda: bridge.status().get("storedMessages", 0) >= 54, bridge.output)
+        bridge.until("deadLetters", 7)
+        until(lambda: bridge.status()["heldMessages"] == 0, bridge.output)
+        assert bridge.stop() == 0
+        device.close()
+    found: dict[str, list[int]] = {}
+    for one in space.pull(subscription, 54, ack=True):
+        found.setdefault(one.message.ordering_key, []).append(int(one.message.attributes["number"]))
+    kept = {key: list(dict.fromkeys(numbers)) for key, numbers in found.items()}  # what came again is left out
+    assert kept == {f"oven-{n}": [one for one in range(n, 60, 2) if one % 10 != 5] for n in range(2)}
+    dead = {one.message.attributes["number"]: one.message for one in space.pull(letters, 7, ack=True)}
+    assert set(dead) == {"5", "15", "25", "35", "45", "55", "60"}
+    assert dead["5"].data == b"no JSON"
+    assert "strict refuses it" in dead["5"].attributes["bridge.reason"]
+    assert (dead["60"].attributes["bridge.source"], "note" in dead["60"].attributes) == (
+        "the MQTT topic 'oven-0'",
+        False,
+    )
 
 
 def test_a_broker_with_certificates_and_passwords(space: Space, tmp_path: Path) -> None:

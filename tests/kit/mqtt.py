@@ -123,13 +123,13 @@ class Device:
 
 
 class BridgeProcess:
-    """`syncpoint bridge mqtt run`, which may live several times."""
+    """`syncpoint bridge run`, which may live several times."""
 
     def __init__(self, folder: Path, endpoint: str, project: str, content: Mapping[str, Any]) -> None:
         folder.mkdir(exist_ok=True)
-        self._file, self.status_file, self._output = folder / "mqtt.yaml", folder / "status.json", folder / "output"
+        self._file, self.status_file, self._output = folder / "bridge.yaml", folder / "status.json", folder / "output"
         self._file.write_text(yaml.safe_dump(dict(content)))
-        line = [sys.executable, "-m", "syncpoint.programs.cli", "bridge", "mqtt", "run", str(self._file)]
+        line = [sys.executable, "-m", "syncpoint.programs.cli", "bridge", "run", str(self._file)]
         self._line = [*line, "--endpoint", endpoint, "--project", project, "--status", str(self.status_file)]
         self._process: subprocess.Popen[bytes] | None = None
 

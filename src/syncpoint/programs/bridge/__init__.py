@@ -1,1 +1,1 @@
-"""Bridges: messages of an MQTT 5 broker become messages of topics."""
+"""Bridges: messages of MQTT and RabbitMQ become messages of topics, and those of subscriptions go there."""

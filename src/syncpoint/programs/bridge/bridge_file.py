@@ -1,6 +1,6 @@
-"""mqtt.yaml: the MQTT broker, and which of its messages go to which topics.
+"""bridge.yaml: the other broker, and which messages go from there to topics, or from subscriptions there.
 
-Place: read by `syncpoint bridge mqtt`. Promise: the file is held against `schema.json` and against itself; a mistake is
+Place: read by `syncpoint bridge`. Promise: the file is held against `schema.json` and against itself; a mistake is
 refused with its place. The password is referred to by file, and never read here.
 """
 
@@ -25,20 +25,33 @@ SESSION_S_MAX: Final = 2**32 - 2  # the greatest number is for ever
 KEEPALIVE_S_MAX: Final = 2**16 - 1
 FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _LEVEL: Final = r"[1-9]\d{0,2}"
+_MQTT: Final = (rf"topic|{_LEVEL}|property\..+", "{topic}, {1}, {2}, ... and {property.NAME}")
+_RABBIT: Final = (
+    rf"routing_key|queue|exchange|message_id|offset|{_LEVEL}|header\..+",
+    "{routing_key}, {1}, {2}, ..., {queue}, {exchange}, {message_id}, {offset} (of a stream) and {header.NAME}",
+)
+_OUT: Final = (r"key|message_id|attribute\..+", "{key}, {message_id} and {attribute.NAME}")
 _FIELDS: Final = {
-    "topic": (re.compile(_LEVEL), "{1}, {2}, ... (levels of the MQTT topic)"),
-    "key": (re.compile(rf"topic|{_LEVEL}|property\..+"), "{topic}, {1}, {2}, ... and {property.NAME}"),
+    "mqtt_in": {"topic": (_LEVEL, "{1}, {2}, ... (levels of the MQTT topic)"), "key": _MQTT, "id": _MQTT},
+    "rabbitmq_in": {
+        "topic": (f"queue|{_LEVEL}", "{queue} and {1}, {2}, ... (words of the routing key)"),
+        "key": _RABBIT,
+        "id": _RABBIT,
+    },
+    "mqtt_out": {"topic": _OUT},
+    "rabbitmq_out": {"routing_key": _OUT},
 }
-_FIELDS["id"] = _FIELDS["key"]
 
 
 @dataclass(frozen=True)
-class MqttBroker:
-    """How the broker is reached. Paths are of files; durations in seconds."""
+class OtherBroker:
+    """How the other broker is reached. Paths are of files; durations in seconds."""
 
+    kind: str  # mqtt or rabbitmq
     host: str
     port: int
-    client_id: str
+    client_id: str = ""
+    vhost: str = "/"
     tls: bool = False
     ca: Path | None = None
     cert: Path | None = None
@@ -47,33 +60,61 @@ class MqttBroker:
     password_file: Path | None = None
     session_expiry_s: int = 7 * 86_400
     keepalive_s: int = 30
+    positions: Path | None = None
 
 
 @dataclass(frozen=True)
 class IncomingRule:
-    """Messages that match `filter` go to `topic`. `topic`, `key` and `id` are templates; "": no key, no id."""
+    """Messages of `filter`, `queue` or `stream` go to `topic`. `topic`, `key` and `id` are templates; "": no key, no
+    id.
+    """
 
-    filter: str
     topic: str
     key: str = ""
     id: str = ""
+    filter: str = ""
     qos: int = 1
+    queue: str = ""
+    stream: str = ""
+    first: bool = True  # a stream of which nothing was read yet begins at its first message
 
     @property
     def matched(self) -> str:
         """The filter, without the group of a shared subscription."""
         return self.filter.split("/", 2)[2] if self.filter.startswith("$share/") else self.filter
 
+    @property
+    def source(self) -> str:
+        """What it takes from."""
+        return self.filter or self.queue or self.stream
+
+
+@dataclass(frozen=True)
+class OutgoingRule:
+    """Messages of `subscription` go to `target`, a template of an MQTT topic or of a routing key."""
+
+    subscription: str
+    target: str
+    exchange: str = ""
+    qos: int = 1
+    retain: bool = False
+    content_type: str = ""
+    expiry_ms: int = 0
+
 
 @dataclass(frozen=True)
 class BridgeFile:
-    """The whole file. `messages` and `bytes`: how much may be received and not stored yet."""
+    """The whole file; one of `incoming` and `outgoing` is empty. `messages` and `bytes`: how much may be received and
+    not confirmed yet.
+    """
 
-    broker: MqttBroker
-    rules: tuple[IncomingRule, ...]
+    broker: OtherBroker
+    incoming: tuple[IncomingRule, ...] = ()
+    outgoing: tuple[OutgoingRule, ...] = ()
     messages: int = 1000
     bytes: int = 64 << 20
     drop_unfit: bool = False
+    dead_letters: str = ""
 
 
 @cache
@@ -92,40 +133,100 @@ def load(path: Path) -> BridgeFile:
 def parse(content: Any, base: Path) -> BridgeFile:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
     check_document(content, schema(), "the file", within="{path}")
-    rules = tuple(IncomingRule(**one) for one in content["in"])
-    for number, rule in enumerate(rules):
-        _check(rule, f"in.{number}")
-    limits = content.get("limits", {})
-    return BridgeFile(_broker(content["mqtt"], base), rules, drop_unfit=content.get("unfit") == "drop", **limits)
+    kind = _one_of(content, "mqtt", "rabbitmq")
+    way = _one_of(content, "in", "out")
+    if "unfit" in content and "dead_letters" in content:
+        raise InvalidArgument("unfit", "is for files without dead_letters")
+    broker = _broker(kind, content[kind], base)
+    form = schema() | {"$ref": f"#/$defs/{kind}_{way}", "required": [], "properties": {}}
+    del form["additionalProperties"]
+    for number, one in enumerate(content[way]):
+        place = f"{way}.{number}"
+        check_document(one, form, place)
+        for name, (known, there) in _FIELDS[f"{kind}_{way}"].items():
+            _check_template(f"{place}.{name}", one.get(name, ""), known, there)
+    return BridgeFile(
+        broker,
+        tuple(_incoming(one, f"in.{number}", broker) for number, one in enumerate(content.get("in", ()))),
+        tuple(_outgoing(one, f"out.{number}", kind) for number, one in enumerate(content.get("out", ()))),
+        drop_unfit=content.get("unfit") == "drop",
+        dead_letters=content.get("dead_letters", ""),
+        **content.get("limits", {}),
+    )
 
 
-def _broker(keys: dict[str, Any], base: Path) -> MqttBroker:
+def _one_of(content: dict[str, Any], one: str, other: str) -> str:
+    if (one in content) == (other in content):
+        raise InvalidArgument("the file", f"must have one of {one} and {other}; run two bridges for both")
+    return one if one in content else other
+
+
+def _broker(kind: str, keys: dict[str, Any], base: Path) -> OtherBroker:
     host, port = split_address(keys["broker"])
     tls = keys.get("tls")
     if tls is None and "password_file" in keys and not loopback(host):
-        raise InvalidArgument("mqtt.tls", f"is needed: a password is not sent to {host} in the clear")
+        raise InvalidArgument(f"{kind}.tls", f"is needed: a password is not sent to {host} in the clear")
     files = {name: base / one for name, one in (tls or {}).items()}
-    return MqttBroker(
+    alive = "keepalive" if kind == "mqtt" else "heartbeat"
+    return OtherBroker(
+        kind,
         host,
         port,
-        keys["client_id"],
+        keys.get("client_id", ""),
+        keys.get("vhost", "/"),
         tls=tls is not None,
         **files,
         user=keys.get("user", ""),
         password_file=base / keys["password_file"] if "password_file" in keys else None,
-        session_expiry_s=_whole(keys, "session_expiry", "7d", SESSION_S_MAX),
-        keepalive_s=_whole(keys, "keepalive", "30s", KEEPALIVE_S_MAX),
+        session_expiry_s=_whole(kind, keys, "session_expiry", "7d", SESSION_S_MAX),
+        keepalive_s=_whole(kind, keys, alive, "30s", KEEPALIVE_S_MAX),
+        positions=base / keys["positions"] if "positions" in keys else None,
     )
 
 
-def _whole(keys: dict[str, Any], name: str, default: str, most: int) -> int:
+def _whole(kind: str, keys: dict[str, Any], name: str, default: str, most: int) -> int:
     seconds = in_seconds(keys.get(name, default))
     if not 1 <= seconds <= most or seconds != int(seconds):
-        raise InvalidArgument(f"mqtt.{name}", f"must be whole seconds from 1 to {most:,}")
+        raise InvalidArgument(f"{kind}.{name}", f"must be whole seconds from 1 to {most:,}")
     return int(seconds)
 
 
-def _check(rule: IncomingRule, place: str) -> None:
+def _incoming(keys: dict[str, Any], place: str, broker: OtherBroker) -> IncomingRule:
+    given = {name: value for name, value in keys.items() if name != "from"}
+    rule = IncomingRule(**given, first=keys.get("from", "first") == "first")
+    if broker.kind == "mqtt":
+        _check_filter(rule, place)
+    elif bool(rule.queue) == bool(rule.stream):
+        raise InvalidArgument(place, "must name a queue or a stream, and not both")
+    elif rule.stream and broker.positions is None:
+        raise InvalidArgument("rabbitmq.positions", "is needed for streams: a file that keeps how far they were read")
+    elif "from" in keys and not rule.stream:
+        raise InvalidArgument(f"{place}.from", "is for streams")
+    elif rule.stream and not rule.id:
+        return IncomingRule(**given | {"id": "{queue}/{offset}"}, first=rule.first)
+    return rule
+
+
+def _outgoing(keys: dict[str, Any], place: str, kind: str) -> OutgoingRule:
+    expiry_ms = round(1000 * in_seconds(keys["expiry"])) if "expiry" in keys else 0
+    if expiry_ms > 1000 * SESSION_S_MAX or (kind == "mqtt" and expiry_ms % 1000):
+        raise InvalidArgument(f"{place}.expiry", f"must be whole seconds, {SESSION_S_MAX:,} at most")
+    target = keys["topic"] if kind == "mqtt" else keys.get("routing_key", "{key}")
+    bare = FIELD.sub("", target)
+    if kind == "mqtt" and ("+" in bare or "#" in bare):
+        raise InvalidArgument(f"{place}.topic", "must not have + or #: a message goes to one MQTT topic")
+    return OutgoingRule(
+        keys["subscription"],
+        target,
+        keys.get("exchange", ""),
+        keys.get("qos", 1),
+        keys.get("retain", False),
+        keys.get("content_type", ""),
+        expiry_ms,
+    )
+
+
+def _check_filter(rule: IncomingRule, place: str) -> None:
     if rule.filter.startswith("$share/") and rule.filter.count("/") < 2:
         raise InvalidArgument(f"{place}.filter", "a shared subscription is written $share/GROUP/FILTER")
     levels = rule.matched.split("/")
@@ -133,10 +234,11 @@ def _check(rule: IncomingRule, place: str) -> None:
         raise InvalidArgument(
             f"{place}.filter", "+ stands for a whole level, and # for the rest: plant/+/state, plant/#"
         )
-    for name, (known, there) in _FIELDS.items():
-        text = getattr(rule, name)
-        for one in FIELD.findall(text):
-            if not known.fullmatch(one):
-                raise InvalidArgument(f"{place}.{name}", f"{{{one}}} is not known; there are {there}")
-        if "{" in FIELD.sub("", text) or "}" in FIELD.sub("", text):
-            raise InvalidArgument(f"{place}.{name}", "has a brace without its partner")
+
+
+def _check_template(place: str, text: str, known: str, there: str) -> None:
+    for one in FIELD.findall(text):
+        if not re.fullmatch(known, one):
+            raise InvalidArgument(place, f"{{{one}}} is not known; there are {there}")
+    if "{" in FIELD.sub("", text) or "}" in FIELD.sub("", text):
+        raise InvalidArgument(place, "has a brace without its partner")

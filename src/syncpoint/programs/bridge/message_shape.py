@@ -1,13 +1,12 @@
-"""What an MQTT message becomes: topic, ordering key and attributes, by the rule that matches.
+"""What messages become: of another broker for a topic, and of a subscription for another broker.
 
-Place: between `mqtt_driver`, which receives, and the publisher. Promise: what is returned is within the limits of a
-publish, so that one message is never the reason for which a server refuses a request with others in it.
+Place: between what receives and what sends. Promise: what is returned for a topic is within the limits of a publish, so
+that one message is never the reason for which a server refuses a request with others in it.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,30 +14,33 @@ from syncpoint.base.model import limits
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.names import parse_topic
 from syncpoint.client.client_options import REQUEST_BYTES_MAX
-from syncpoint.programs.bridge.bridge_file import FIELD, IncomingRule
+from syncpoint.programs.bridge.bridge_file import FIELD, IncomingRule, OutgoingRule
 
-RESERVED: Final = ("sys.", "mqtt.", "goog")
-"""What a user property's name may not begin with: devices neither give orders to the server nor pose as the bridge."""
+RESERVED: Final = ("sys.", "mqtt.", "rabbitmq.", "bridge.", "goog")
+"""What the name of a foreign header may not begin with: devices neither give orders to the server nor pose as the
+bridge."""
 MESSAGE_ID: Final = "sys.MessageId"
+SERVER_ID: Final = "sys.serverMessageId"
+ORDERING_KEY: Final = "sys.orderingKey"
+REASON: Final = "bridge.reason"
+SOURCE: Final = "bridge.source"
+REASON_CHARACTERS_MAX: Final = 250
 MESSAGE_ID_MAX: Final = 128
 OVERHEAD_BYTES: Final = 200_000  # attributes and names at their limits
 
 
 class UnfitMessage(ValueError):
-    """No topic can take the message; the text has the reason."""
+    """The target cannot take the message; the text has the reason."""
 
 
 @dataclass(frozen=True)
-class MqttMessage:
-    """One message of the broker. `properties`: those of the user, in order; a name may come twice."""
+class ForeignMessage:
+    """One message of another broker. `where`: what it was sent to, in words; `values`: the fields of templates."""
 
-    topic: str
+    where: str
     data: bytes
-    properties: Sequence[tuple[str, str]] = ()
-    retained: bool = False
-    content_type: str = ""
-    response_topic: str = ""
-    correlation: bytes = b""
+    values: Mapping[str, str]
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,64 +53,92 @@ class ShapedMessage:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Whether an MQTT filter matches a topic; wildcards match no topic of the broker itself ($SYS)."""
-    if topic.startswith("$") and not pattern.startswith("$"):
-        return False
-    wanted, levels = pattern.split("/"), topic.split("/")
-    if wanted[-1] == "#":
-        wanted = wanted[:-1]
-        if len(levels) < len(wanted):
-            return False
-        levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(one in ("+", level) for one, level in zip(wanted, levels, strict=True))
+@dataclass(frozen=True)
+class BridgedMessage:
+    """What is sent to another broker. `id`: the server's; `given`: what the broker has fields for, by its attribute's
+    name; `headers`: the rest.
+    """
+
+    rule: OutgoingRule
+    target: str
+    data: bytes
+    id: str
+    key: str
+    given: Mapping[str, str]
+    headers: Mapping[str, str]
 
 
-def rule_for(rules: Sequence[IncomingRule], topic: str) -> IncomingRule | None:
-    """The first that matches."""
-    return next((one for one in rules if matches(one.matched, topic)), None)
+def user_attributes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Attributes of what senders named themselves."""
+    return {f"user.{name}" if name.startswith(RESERVED) else name: value for name, value in pairs}
 
 
-def shaped(message: MqttMessage, rule: IncomingRule, project: str) -> ShapedMessage:
-    """What the message becomes; `project` completes short names. Raises `UnfitMessage`."""
-    values = {"topic": message.topic} | {f"property.{name}": value for name, value in message.properties}
-    values |= {str(number): level for number, level in enumerate(message.topic.split("/"), 1)}
-    topic = _filled(rule.topic, values) or ""
-    if not topic.startswith("projects/"):
-        topic = f"projects/{project}/topics/{topic}"
+def topic_path(project: str, name: str) -> str:
+    """The full name of a topic; `project` completes a short one. Raises `UnfitMessage`."""
+    topic = name if name.startswith("projects/") else f"projects/{project}/topics/{name}"
     try:
         parse_topic(topic)
     except InvalidArgument as error:
         raise UnfitMessage(error.message) from error
-    found = ShapedMessage(topic, message.data, _filled(rule.key, values) or "", _attributes(message))
-    identity = _filled(rule.id, values)
+    return topic
+
+
+def shaped(message: ForeignMessage, rule: IncomingRule, project: str) -> ShapedMessage:
+    """What the message becomes; `project` completes short names. Raises `UnfitMessage`."""
+    topic = topic_path(project, _filled(rule.topic, message.values) or "")
+    attributes = dict(message.attributes)
+    identity = _filled(rule.id, message.values)
     if identity:
         if len(identity) > MESSAGE_ID_MAX:
             raise UnfitMessage(f"its id has {len(identity)} characters, of at most {MESSAGE_ID_MAX}")
-        found.attributes[MESSAGE_ID] = identity
+        attributes[MESSAGE_ID] = identity
+    found = ShapedMessage(topic, message.data, _filled(rule.key, message.values) or "", attributes)
     _check(found)
     return found
 
 
-def _filled(template: str, values: dict[str, str]) -> str | None:
+def outgoing(
+    data: bytes, key: str, message_id: str, attributes: Mapping[str, str], rule: OutgoingRule, kind: str
+) -> BridgedMessage:
+    """What a message of a subscription becomes for a broker of that kind. Raises `UnfitMessage`."""
+    values = {"key": key, "message_id": message_id} | {f"attribute.{name}": one for name, one in attributes.items()}
+    target = "" if kind == "rabbitmq" and rule.target == "{key}" and not key else _filled(rule.target, values)
+    if target is None:
+        lacks = next(one for one in FIELD.findall(rule.target) if not values.get(one))
+        raise UnfitMessage(f"it lacks {{{lacks}}}, of which its target is made")
+    given = {name: one for name, one in attributes.items() if name.startswith(f"{kind}.") or name == MESSAGE_ID}
+    headers = {name: one for name, one in attributes.items() if name not in given}
+    headers[SERVER_ID] = message_id
+    if key:
+        headers[ORDERING_KEY] = key
+    return BridgedMessage(rule, target, data, message_id, key, given, headers)
+
+
+def letter(topic: str, source: str, reason: str, data: bytes, attributes: Mapping[str, str]) -> ShapedMessage:
+    """The dead letter of a message: its data, as many of its attributes as a message may have, and why it is one.
+    Raises `UnfitMessage` where even that is too large.
+    """
+    kept = {
+        name: one
+        for name, one in attributes.items()
+        if 1 <= len(name.encode()) <= limits.ATTRIBUTE_KEY_BYTES_MAX
+        and len(one.encode()) <= limits.ATTRIBUTE_VALUE_BYTES_MAX
+        and not name.startswith("sys.")
+        and not name.startswith("goog")
+    }
+    room = limits.MESSAGE_ATTRIBUTES_MAX - 2
+    found = dict(list(kept.items())[:room])
+    found |= {REASON: reason[:REASON_CHARACTERS_MAX], SOURCE: source[:REASON_CHARACTERS_MAX]}
+    made = ShapedMessage(topic, data, attributes=found)
+    _check(made)
+    return made
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str | None:
     """The template with its fields filled; None where the message lacks one of them."""
     if any(not values.get(one) for one in FIELD.findall(template)):
         return None
     return FIELD.sub(lambda one: values[one[1]], template)
-
-
-def _attributes(message: MqttMessage) -> dict[str, str]:
-    found = {f"user.{name}" if name.startswith(RESERVED) else name: value for name, value in message.properties}
-    found["mqtt.topic"] = message.topic
-    if message.retained:
-        found["mqtt.retained"] = "true"
-    if message.content_type:
-        found["mqtt.contentType"] = message.content_type
-    if message.response_topic:
-        found["mqtt.responseTopic"] = message.response_topic
-    if message.correlation:
-        found["mqtt.correlationData"] = base64.b64encode(message.correlation).decode()
-    return found
 
 
 def _check(one: ShapedMessage) -> None:

@@ -1,4 +1,4 @@
-"""`syncpoint bridge mqtt`: messages of an MQTT broker become messages of topics.
+"""`syncpoint bridge`: messages of other brokers become messages of topics, and the other way.
 
 Place: the outermost room; builds what `programs.bridge` needs from options and the file.
 """
@@ -20,21 +20,19 @@ from syncpoint.programs.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
     from syncpoint.programs.bridge.bridge_file import BridgeFile
+    from syncpoint.programs.bridge.bridge_state import BridgeState
+    from syncpoint.programs.bridge.incoming_bridge import BridgeSource
+    from syncpoint.programs.bridge.outgoing_bridge import BridgeSink
 
 FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 
 
 @click.group(cls=Group)
 def bridge() -> None:
-    """Programs that take messages of other brokers into topics."""
+    """Take messages from MQTT and RabbitMQ into topics, and from subscriptions there."""
 
 
-@bridge.group(cls=Group)
-def mqtt() -> None:
-    """Take messages of an MQTT 5 broker into topics."""
-
-
-@mqtt.command()
+@bridge.command()
 @FILE
 @with_settings
 def validate(settings: Settings, path: Path) -> None:
@@ -42,18 +40,27 @@ def validate(settings: Settings, path: Path) -> None:
 
     \b
     Example:
-      syncpoint bridge mqtt validate mqtt.yaml
+      syncpoint bridge validate bridge.yaml
     """
-    rules = _load(path).rules
+    file = _load(path)
+    rules = [
+        {"from": one.source, "to": one.topic, "key": one.key, "id": one.id, "qos": one.qos if one.filter else ""}
+        for one in file.incoming
+    ]
+    rules += [
+        {"from": one.subscription, "to": "/".join(filter(None, (one.exchange, one.target))), "key": "{key}", "id": "",
+         "qos": one.qos if file.broker.kind == "mqtt" else ""}
+        for one in file.outgoing
+    ]  # fmt: skip
     print_answer(
         settings.format,
-        [{"filter": one.filter, "topic": one.topic, "key": one.key, "id": one.id, "qos": one.qos} for one in rules],
-        ["FILTER", "TOPIC", "KEY", "ID", "QOS"],
-        [[one.filter, one.topic, one.key, one.id, str(one.qos)] for one in rules],
+        rules,
+        ["FROM", "TO", "KEY", "ID", "QOS"],
+        [[str(one[name]) for name in ("from", "to", "key", "id", "qos")] for one in rules],
     )
 
 
-@mqtt.command()
+@bridge.command()
 @FILE
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /bridge.json here.")
 @click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Also write this JSON to a file.")
@@ -63,23 +70,15 @@ def run(settings: Settings, path: Path, metrics: str | None, status: Path | None
 
     \b
     Example:
-      syncpoint bridge mqtt run mqtt.yaml --metrics 127.0.0.1:9480
+      syncpoint bridge run bridge.yaml --metrics 127.0.0.1:9480
     """
-    from syncpoint.client import BatchSettings, Publisher
-    from syncpoint.programs.bridge.mqtt_driver import MqttBridge
     from syncpoint.programs.probers.board_page import BoardPage
     from syncpoint.wire.transport.network import split_address
 
     file = _load(path)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    with settings.client() as client:
-        publisher = Publisher(
-            settings.endpoint,
-            tls=client.tls,
-            credentials=settings.credentials(),
-            batch_settings=BatchSettings(max_messages=min(100, file.messages)),
-        )
-    made = MqttBridge(file, settings.project, publisher)
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # the bridge reports what matters
+    made = _made(settings, file)
     page = BoardPage(made, status, "/bridge.json")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: made.stop())
@@ -90,11 +89,55 @@ def run(settings: Settings, path: Path, metrics: str | None, status: Path | None
             except ValueError as error:
                 raise click.UsageError(f"--metrics: {error}") from error
             inform(f"metrics on http://{host}:{page.serve(host, port)}/metrics")
-        inform(f"running from {file.broker.host}:{file.broker.port} to {settings.endpoint}")
+        other = f"{file.broker.host}:{file.broker.port}"
+        source, target = (other, settings.endpoint) if file.incoming else (settings.endpoint, other)
+        inform(f"running from {source} to {target}")
         made.run(page.renew)
     finally:
         page.close()
     inform("stopped")
+
+
+def _made(settings: Settings, file: BridgeFile) -> BridgeState:
+    from syncpoint.client import BatchSettings, FlowControl, Publisher, Subscriber
+
+    with settings.client() as client:
+        tls = client.tls
+    shown = settings.credentials()
+
+    def publisher(batch: int) -> Publisher:
+        batch_settings = BatchSettings(max_messages=min(batch, file.messages))
+        return Publisher(settings.endpoint, tls=tls, credentials=shown, batch_settings=batch_settings)
+
+    if file.incoming:
+        from syncpoint.programs.bridge.incoming_bridge import IncomingBridge
+
+        return IncomingBridge(file, settings.project, _source(file), publisher(100), lambda: publisher(1))
+    from syncpoint.programs.bridge.outgoing_bridge import OutgoingBridge
+
+    flow = FlowControl(max_messages=file.messages, max_bytes=file.bytes)
+    subscriber = Subscriber(settings.endpoint, tls=tls, credentials=shown, flow_control=flow)
+    return OutgoingBridge(file, settings.project, _sink(file), publisher(1), subscriber)
+
+
+def _source(file: BridgeFile) -> BridgeSource:
+    if file.broker.kind == "mqtt":
+        from syncpoint.programs.bridge.mqtt_source import MqttSource
+
+        return MqttSource(file)
+    from syncpoint.programs.bridge.rabbit_source import RabbitSource
+
+    return RabbitSource(file)
+
+
+def _sink(file: BridgeFile) -> BridgeSink:
+    if file.broker.kind == "mqtt":
+        from syncpoint.programs.bridge.mqtt_sink import MqttSink
+
+        return MqttSink(file)
+    from syncpoint.programs.bridge.rabbit_sink import RabbitSink
+
+    return RabbitSink(file)
 
 
 def _load(path: Path) -> BridgeFile:
@@ -105,4 +148,4 @@ def _load(path: Path) -> BridgeFile:
     except OSError as error:
         raise Problem(f"{path} cannot be read: {error.strerror}.", "Give the path of a file.") from error
     except InvalidArgument as error:
-        raise Problem(f"{path}: {error.message}", "`syncpoint docs mqtt` explains every key.") from error
+        raise Problem(f"{path}: {error.message}", "`syncpoint docs bridges` explains every key.") from error

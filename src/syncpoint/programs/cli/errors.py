@@ -91,7 +91,7 @@ def for_each(names: Sequence[str], act: Callable[[str], None]) -> None:
         raise Problem(f"{len(missing)} of {len(names)} did not exist: {', '.join(missing)}")
 
 
-_EXTRAS = {"matplotlib": "plots", "paho": "mqtt"}
+_EXTRAS = {"matplotlib": "plots", "paho": "mqtt", "pika": "rabbitmq"}
 """Packages that come with an extra of their own."""
 
 

@@ -56,7 +56,7 @@ COMMANDS = {
     "rollout": ("rollout", "rollout", "Roll out a version in steps, and roll back if it is worse."),
     "federation": ("federation", "federation", "Copy messages between servers, with Spark."),
     "gateway": ("gateway", "gateway", "Run one address in front of several sites, and mask sites."),
-    "bridge": ("bridge", "bridge", "Take messages of an MQTT broker into topics."),
+    "bridge": ("bridge", "bridge", "Take messages from MQTT and RabbitMQ into topics, and back."),
     "drill": ("drills", "drill", "Rehearse a failure, roll it back, and certify what clients saw of it."),
     "probers": ("probers", "probers", "Probe the service as a client and check the results."),
     "archive": ("archive", "archive", "Archive a topic to Parquet files, and restore it."),

@@ -1,4 +1,4 @@
-"""Families of `syncpoint bridge mqtt run`. `programs.bridge.mqtt_driver` puts them."""
+"""Families of `syncpoint bridge run`. `programs.bridge.bridge_state` puts them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 FAMILIES: Final = tuple(
     Family(f"{PREFIX}{name}", kind, "", (), meaning)
     for name, kind, meaning in (
-        ("connected", _G, "1 while the bridge is connected to the MQTT broker."),
-        ("connects_total", _C, "Connections that the MQTT broker took."),
-        ("lost_sessions_total", _C, "Connections where the MQTT broker had forgotten the session."),
-        ("held_messages", _G, "Messages received and not stored yet."),
+        ("connected", _G, "1 while the bridge is connected to the other broker."),
+        ("connects_total", _C, "Connections that the other broker took."),
+        ("lost_sessions_total", _C, "Connections where an MQTT broker had forgotten the session."),
+        ("held_messages", _G, "Messages received and not confirmed by their target yet."),
         ("held_bytes", _G, "Their bytes."),
-        ("stored_messages_total", _C, "Messages stored in topics, or dropped there as duplicates."),
-        ("failed_messages_total", _C, "Publishes that failed. The message is sent again, unless it had QoS 0."),
+        ("stored_messages_total", _C, "Messages that their target has, or dropped as duplicates."),
+        ("failed_messages_total", _C, "Attempts that failed. The message is sent again, unless it came with QoS 0."),
         ("lost_messages_total", _C, "Messages of QoS 0 among them."),
-        ("redelivered_messages_total", _C, "Messages that the MQTT broker marked as sent before."),
-        ("joined_messages_total", _C, "Redelivered messages whose publish was still under way."),
-        ("dropped_messages_total", _C, "Messages that no topic can take, dropped (`unfit: drop`)."),
+        ("redelivered_messages_total", _C, "Messages that came again."),
+        ("joined_messages_total", _C, "Messages that came again while they were still under way."),
+        ("dropped_messages_total", _C, "Messages that their target cannot take, dropped (`unfit: drop`)."),
         ("unmatched_messages_total", _C, "Messages that no rule of the file matches, dropped."),
+        ("dead_letters_total", _C, "Messages that their target cannot take, stored in `dead_letters`."),
     )
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from syncpoint.programs.bridge.incoming_flow import IncomingFlow, MqttArrival
+from syncpoint.programs.bridge.bridge_flow import Arrival, BridgeFlow
 
 
-def started() -> IncomingFlow:
-    flow = IncomingFlow(10, 1000)
-    flow.connect(session_kept=False)
+def started() -> BridgeFlow:
+    flow = BridgeFlow(10, 1000)
+    flow.connect(lambda _: False)
     return flow
 
 
-def came(flow: IncomingFlow, packet: int, digest: bytes = b"", *, again: bool = False) -> MqttArrival:
+def came(flow: BridgeFlow, packet: int, digest: bytes = b"", *, again: bool = False) -> Arrival:
     arrival = flow.arrive(packet, digest or b"%d" % packet, 1, again=again)
     assert arrival is not None
     return arrival
@@ -39,7 +39,7 @@ def test_nothing_is_acknowledged_without_a_connection() -> None:
     flow.disconnect()
     flow.finish(arrival)
     assert flow.acknowledge() == []
-    flow.connect(session_kept=True)
+    flow.connect(lambda _: True)
     assert flow.acknowledge() == [], "only what this connection has sent"
     assert flow.arrive(1, b"1", 1, again=True) is None, "stored meanwhile"
     assert flow.acknowledge() == [1]
@@ -49,7 +49,7 @@ def test_what_is_sent_again_joins_the_publish_that_is_under_way() -> None:
     flow = started()
     arrival = came(flow, 1)
     flow.disconnect()
-    flow.connect(session_kept=True)
+    flow.connect(lambda _: True)
     assert flow.arrive(1, b"1", 1, again=True) is None
     assert (flow.messages, flow.joined) == (1, 1)
     flow.finish(arrival)
@@ -61,13 +61,12 @@ def test_a_packet_id_is_joined_only_by_the_same_message_sent_again_in_the_same_s
         flow = started()
         older = came(flow, 1)
         flow.disconnect()
-        flow.connect(session_kept=kept)
+        flow.connect(lambda _, kept=kept: kept)
         newer = came(flow, 1, digest, again=again)
         flow.finish(older)
         assert flow.acknowledge() == [], "the publish of another message"
         flow.finish(newer)
         assert flow.acknowledge() == [1]
-    assert flow.lost_sessions == 1
 
 
 def test_an_acknowledged_packet_id_is_another_message_even_if_it_looks_the_same() -> None:
@@ -75,7 +74,7 @@ def test_an_acknowledged_packet_id_is_another_message_even_if_it_looks_the_same(
     flow.finish(came(flow, 1))
     assert flow.acknowledge() == [1]
     flow.disconnect()
-    flow.connect(session_kept=True)
+    flow.connect(lambda _: True)
     came(flow, 1, again=True)
 
 
@@ -86,7 +85,7 @@ def test_after_a_failure_nothing_is_acknowledged_until_it_has_come_again() -> No
     flow.finish(second)
     assert flow.acknowledge() == []
     flow.disconnect()
-    flow.connect(session_kept=True)
+    flow.connect(lambda _: True)
     repeated = came(flow, 1, again=True)
     assert flow.arrive(2, b"2", 1, again=True) is None
     flow.finish(repeated)
@@ -94,18 +93,31 @@ def test_after_a_failure_nothing_is_acknowledged_until_it_has_come_again() -> No
 
 
 def test_room_ends_with_messages_or_bytes_but_one_message_is_always_taken() -> None:
-    flow = IncomingFlow(2, 10)
-    flow.connect(session_kept=False)
+    flow = BridgeFlow(2, 10)
+    flow.connect(lambda _: False)
     assert not flow.full
     large = flow.arrive(1, b"", 1000, again=False)
     assert flow.full
     assert large is not None
     flow.finish(large)
-    flow.arrive(0, b"", 1, again=False)
+    flow.arrive(None, b"", 1, again=False)
     assert not flow.full
-    flow.arrive(0, b"", 1, again=False)
+    flow.arrive(None, b"", 1, again=False)
     assert flow.full
     assert flow.acknowledge() == [1], "QoS 0 is not acknowledged"
+
+
+def test_out_of_order_each_is_acknowledged_as_it_is_done_and_what_comes_again_joins() -> None:
+    flow = BridgeFlow(10, 1000, in_order=False)
+    flow.connect(lambda _: True)
+    first, second = came(flow, 1), came(flow, 2)
+    assert flow.knows(1)
+    assert flow.arrive(1, b"1", 1, again=True) is None
+    flow.finish(second)
+    assert flow.acknowledge() == [2]
+    flow.finish(first)
+    assert flow.acknowledge() == [1]
+    assert (flow.messages, flow.joined, flow.knows(1)) == (0, 1, False)
 
 
 def test_random_histories_acknowledge_only_what_is_stored_and_publish_once_until_then() -> None:
@@ -113,14 +125,14 @@ def test_random_histories_acknowledge_only_what_is_stored_and_publish_once_until
         chance = random.Random(seed)
         flow, stored, published = started(), set[int](), dict[int, int]()
         at_broker = list(range(1, 40))  # not acknowledged, in order; the packet id is the message
-        sent, under_way, delivered = 0, list[tuple[int, MqttArrival]](), set[int]()
+        sent, under_way, delivered = 0, list[tuple[int, Arrival]](), set[int]()
         for _ in range(2000):
             if not at_broker:
                 break
             step = chance.random()
             if step < 0.05:
                 flow.disconnect()
-                flow.connect(session_kept=True)
+                flow.connect(lambda _: True)
                 sent = 0
             elif step < 0.5 and sent < len(at_broker) and not flow.full:
                 packet = at_broker[sent]
