@@ -53,7 +53,8 @@ class CopyReader:
 
     `late(segment, position)`: whether a disk is still going to write the entry. `answers(slot)`: whether what a read of
     this disk fails with is the disk's word about the copy; not so for a disk that was given up. `queues`, by slot:
-    where there are several copies, a disk that hangs is waited for no longer than `patience_s`.
+    where there are several copies, a disk that hangs is waited for no longer than `patience_s`. `page_queues`: the same
+    for pages of indexes, which an event loop may wait for: they pass frames that are being read.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class CopyReader:
         answers: Callable[[int], bool] = _all_answer,
         queues: Sequence[CallQueue] = (),
         patience_s: float = 0.0,
+        page_queues: Sequence[CallQueue] = (),
     ) -> None:
+        self._page_queues = page_queues or queues
         self._files = files
         self._preference = preference
         self._damaged = damaged
@@ -80,11 +83,20 @@ class CopyReader:
             if copy is not None:
                 yield slot, copy
 
-    def _read(self, segment: Segment, slot: int, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
+    def _read(
+        self,
+        segment: Segment,
+        slot: int,
+        copy: SegmentCopy,
+        sizes: Sequence[int],
+        offset: int,
+        queues: Sequence[CallQueue] = (),
+    ) -> list[bytes]:
         if not self._queued(segment):
             return self._read_now(copy, sizes, offset)
         patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
-        return self._queues[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
+        queue = (queues or self._queues)[slot]
+        return queue.run(lambda: self._read_now(copy, sizes, offset), patience_s)
 
     def part_bytes(self, segment: Segment) -> int:
         """How much of a segment to ask for at once, where it is used part by part."""
@@ -108,7 +120,7 @@ class CopyReader:
             if not copy.sealed:
                 continue
             try:
-                return check_page(self._read(segment, slot, copy, (PAGE,), offset)[0], seed)
+                return check_page(self._read(segment, slot, copy, (PAGE,), offset, self._page_queues)[0], seed)
             except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
             except (DamagedIndex, OSError) as error:

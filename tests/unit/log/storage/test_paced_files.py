@@ -6,20 +6,28 @@ import errno
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from syncpoint.base.runtime.call_queues import ThreadedCalls
 from syncpoint.base.runtime.clock import SystemClock
 from syncpoint.base.runtime.files import Files
 from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.log.diskserver.disk_service import OPENING_S, DiskService
 from syncpoint.log.diskserver.protocol import CREATE, WRITE, ChangeKind, DiskOp, FileChange, Hello, Request
+from syncpoint.log.storage import copy_reader
+from syncpoint.log.storage.copy_reader import CopyReader
 from syncpoint.log.storage.disk import paced_files
-from syncpoint.log.storage.disk.paced_files import HELD_UP_S, DiskTurns, paced
+from syncpoint.log.storage.disk.paced_files import HELD_UP_S, SMALL, DiskTurns, paced
+from syncpoint.log.storage.disk.segment_catalog import Segment, SegmentCopy
+from syncpoint.log.storage.segment import PAGE
 from tests.kit.disks import Harness
 
 pytestmark = pytest.mark.shows("laggards")
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
+SIZE = SMALL + 1
 
 
 class Watched(OsFiles):
@@ -63,7 +71,7 @@ def test_what_is_read_in_pieces_is_what_is_there(disk: Disk) -> None:
     assert disk.files.pread(handle, 300_000, 1) == CONTENT[1:300_001]
     assert disk.files.pread_pieces(handle, (3, 4), len(CONTENT) - 5) == [CONTENT[-5:-2], CONTENT[-2:]]
     disk.files.close(handle)
-    assert disk.turns.figures()["cold_read_bytes_total"] == len(CONTENT) - 5 + 300_000 + 5
+    assert disk.turns.figures()["cold_read_bytes_total"] == len(CONTENT) - 5 + 300_000, "small ones need no turn"
 
 
 def test_files_of_other_folders_and_those_that_are_written_wait_for_nobody(disk: Disk, tmp_path: Path) -> None:
@@ -74,7 +82,7 @@ def test_files_of_other_folders_and_those_that_are_written_wait_for_nobody(disk:
     for path, write in ((str(other), False), (disk.path, True)):
         handle = disk.files.open(path, write=write)
         assert disk.files.pread(handle, len(CONTENT), 0) == CONTENT
-        assert disk.files.pread_pieces(handle, [8], 0) == [CONTENT[:8]]
+        assert disk.files.pread_pieces(handle, [SIZE], 0) == [CONTENT[:SIZE]]
         disk.files.close(handle)
     assert disk.turns.figures()["cold_read_bytes_total"] == 0
 
@@ -86,7 +94,7 @@ def test_a_read_waits_for_a_commit_and_goes_on_when_it_ends(disk: Disk) -> None:
     turns.under_way, turns.watched = 1, True
     ended: list[float] = []
     reader = threading.Thread(
-        target=lambda: disk.files.pread_path(disk.path, [8], 0, lambda data: ended.append(time.monotonic()))
+        target=lambda: disk.files.pread_path(disk.path, [SIZE], 0, lambda data: ended.append(time.monotonic()))
     )
     reader.start()
     time.sleep(0.06)
@@ -99,13 +107,40 @@ def test_a_read_waits_for_a_commit_and_goes_on_when_it_ends(disk: Disk) -> None:
     assert turns.waited_s > 0.04
 
 
+def test_pages_of_indexes_wait_for_no_turn_and_pass_frames_that_are_read(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.turns.under_way = 1
+    disk.turns.reads.begin(time.monotonic(), commits=False)
+    disk.turns.reads.end(time.monotonic() + 60, 1)
+    reads, pages = ([ThreadedCalls(f"{kind}-{slot}", SystemClock()) for slot in range(2)] for kind in ("read", "page"))
+    access = CopyReader(
+        disk.files, lambda segment: [0, 1], lambda *_: None, queues=reads, patience_s=5, page_queues=pages
+    )
+    copy = SegmentCopy(b"", 0, disk.path, sealed=True)
+    segment = cast(Segment, SimpleNamespace(copies={0: copy, 1: copy}, removed=False))
+    monkeypatch.setattr(copy_reader, "check_page", lambda page, seed: page)
+    held = threading.Event()
+    reader = threading.Thread(target=reads[0].run, args=(held.wait, 5))
+    reader.start()
+    try:
+        began = time.monotonic()
+        assert access.page(segment, 0, 0) == CONTENT[:PAGE]
+        assert time.monotonic() - began < HELD_UP_S
+    finally:
+        held.set()
+        reader.join(5)
+        for queue in (*reads, *pages):
+            queue.stop()
+
+
 def test_a_commit_that_hangs_holds_no_read_up_for_long(disk: Disk) -> None:
     disk.turns.under_way = 1
     disk.turns.reads.begin(time.monotonic(), commits=False)
     disk.turns.reads.end(time.monotonic() + 60, 1)
     began, found = time.monotonic(), []
-    disk.files.pread_path(disk.path, [64], 0, found.append)
-    assert found == [CONTENT[:64]]
+    disk.files.pread_path(disk.path, [SIZE], 0, found.append)
+    assert found == [CONTENT[:SIZE]]
     assert HELD_UP_S * 0.9 < time.monotonic() - began < HELD_UP_S + 2
 
 
@@ -133,29 +168,29 @@ def test_nobody_waits_for_long_for_a_read_that_hangs(disk: Disk, monkeypatch: py
     monkeypatch.setattr(paced_files, "HELD_UP_S", 0.1)
     handle = disk.files.open(disk.path, write=False)
     hangs = disk.plain.hangs = threading.Event()
-    stuck = threading.Thread(target=disk.files.pread, args=(handle, 8, 0))
+    stuck = threading.Thread(target=disk.files.pread, args=(handle, SIZE, 0))
     stuck.start()
     while not disk.plain.sizes:
         time.sleep(0.001)
     disk.plain.hangs = None
     began = time.monotonic()
     for _ in range(4):
-        assert disk.files.pread(handle, 8, 0) == CONTENT[:8]
+        assert disk.files.pread(handle, SIZE, 0) == CONTENT[:SIZE]
     assert time.monotonic() - began < 2
     assert disk.turns.reads.bytes > 0, "the others have turns again"
     hangs.set()
     stuck.join(5)
-    assert disk.files.pread(handle, 8, 8) == CONTENT[8:16]
+    assert disk.files.pread(handle, SIZE, 8) == CONTENT[8 : 8 + SIZE]
 
 
 def test_a_read_that_fails_gives_its_turn_back(disk: Disk) -> None:
     disk.plain.broken = True
     with pytest.raises(OSError, match="broken"):
-        disk.files.pread_path(disk.path, [8], 0, lambda data: None)
+        disk.files.pread_path(disk.path, [SIZE], 0, lambda data: None)
     disk.plain.broken = False
     found: list[bytes] = []
-    disk.files.pread_path(disk.path, [8], 0, found.append)
-    assert found == [CONTENT[:8]]
+    disk.files.pread_path(disk.path, [SIZE], 0, found.append)
+    assert found == [CONTENT[:SIZE]]
 
 
 def test_a_storage_process_reads_in_turns_what_no_opening_waits_for(tmp_path: Path) -> None:
@@ -171,15 +206,15 @@ def test_a_storage_process_reads_in_turns_what_no_opening_waits_for(tmp_path: Pa
 
     run(1, DiskOp.OPEN, handle=1, path="a", flags=CREATE | WRITE)
     turns.watched = True
-    run(2, DiskOp.FDATASYNC, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, 8, b"abcdefgh")])
+    run(2, DiskOp.FDATASYNC, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, SIZE, CONTENT[:SIZE])])
     assert turns.reads.quiet_s is not None, "what a sync takes is known"
-    assert run(3, DiskOp.PREAD, path="a", a=8, b=0) == b"abcdefgh"
+    assert run(3, DiskOp.PREAD, path="a", a=SIZE, b=0) == CONTENT[:SIZE]
     assert turns.reads.bytes == 0, f"a new owner reads at once, for {OPENING_S} s"
     (chain,) = service._chains.values()
     chain.opening_until = 0.0
-    assert run(4, DiskOp.PREAD, path="a", a=8, b=0) == b"abcdefgh"
-    assert turns.reads.bytes == 8
-    assert service.status()["disks"]["d"]["cold_read_bytes_total"] == 8
+    assert run(4, DiskOp.PREAD, path="a", a=SIZE, b=0) == CONTENT[:SIZE]
+    assert turns.reads.bytes == SIZE
+    assert service.status()["disks"]["d"]["cold_read_bytes_total"] == SIZE
     service.stop()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from syncpoint.base.runtime.call_queues import CallQueue
 from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.files import DiskFenced
 from syncpoint.base.runtime.step_workers import Worker, Workers
@@ -85,7 +86,10 @@ class DiskSet:
         self._maintainer_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
         self.maintainers = [self._maintainer(disk) for disk in recovery.disks.all]
-        self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks.all]
+        slots = range(len(recovery.disks.all))
+        self._queues, self._page_queues = (
+            [self._call_queue(kind, slot) for slot in slots] for kind in ("read", "page")
+        )
         self.copies = DiskCopies(self.catalog, self.maintainers, self._queues, settings.read_patience_s, self.counts)
         self.listed = ListedSegments(recovery.disks.marks, self.catalog, recovery.counter, self.maintainers)
         self.access = CopyReader(
@@ -96,6 +100,7 @@ class DiskSet:
             self.copies.answers,
             self._queues,
             settings.read_patience_s,
+            self._page_queues,
         )
         self.reindexing = Reindexing(files, self.access.page, self.copies.answers, clock)
         self.catalog.load = self.reindexing.page
@@ -117,6 +122,9 @@ class DiskSet:
     def _maintainer(self, disk: DiskState) -> DiskMaintainer:
         environment = replace(self._environment, files=self._files)
         return DiskMaintainer(disk.slot, disk.root, disk.lock, self, self._settings, environment)
+
+    def _call_queue(self, kind: str, slot: int) -> CallQueue:
+        return self._workers.call_queue(f"syncpoint-{kind}-{slot}", self._clock)
 
     def start(self) -> None:
         """Let the threads run."""
@@ -159,7 +167,7 @@ class DiskSet:
         self._turn.run_deferred()
         self._advance()
         self.listed.write(closed=True)
-        for queue in self._queues:
+        for queue in (*self._queues, *self._page_queues):
             queue.stop()
         for maintainer in self.maintainers:
             maintainer.close()
@@ -329,9 +337,10 @@ class DiskSet:
             return
         self.maintainers[slot].jobs.put_marks(self.listed.content())  # what is dropped waits for them
         self.copies.rejoined(slot, kept)
-        if self._queues[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
-            self._queues[slot].stop()
-            self._queues[slot] = self._workers.call_queue(f"syncpoint-read-{slot}", self._clock)
+        for kind, queues in (("read", self._queues), ("page", self._page_queues)):
+            if queues[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
+                queues[slot].stop()
+                queues[slot] = self._call_queue(kind, slot)
         self.log.join(slot, writer)
         self.reap()
         self.wake()

@@ -20,6 +20,7 @@ from syncpoint.base.runtime.files import Files
 from syncpoint.log.storage.disk.cold_reads import ColdReads
 
 Result = TypeVar("Result")
+SMALL = 8192  # bytes that are read at once: pages of indexes, for which an event loop may wait
 HELD_UP_S = 0.5  # that a call waits for its turns, all together,
 HANGS_S = 2.0  # a piece that takes longer: others do not wait for it
 HELD_UP_BYTES_S = 8 << 20  # beside what this rate takes: both less than `copy_reader` has patience for
@@ -143,13 +144,13 @@ class _PacedFiles:
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         turns = self._handles.get(handle)
-        if turns is None:
+        if turns is None or size <= SMALL:
             return self._files.pread(handle, size, offset)
         return self._read(turns, handle, size, offset, _patience(size))[0]
 
     def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
         turns = self._handles.get(handle)
-        if turns is None:
+        if turns is None or sum(sizes) <= SMALL:
             return self._files.pread_pieces(handle, sizes, offset)
         pieces = []
         patience_s = _patience(sum(sizes))
