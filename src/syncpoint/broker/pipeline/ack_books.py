@@ -12,7 +12,7 @@ rule 28). A book nobody asks for is forgotten after a month, and one holds 1,000
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from syncpoint.base.kernel.acks import OFFSET_END, AckSet, encode_runs
@@ -192,20 +192,6 @@ def held_runs(acks: AckSet, begin: int, end: int) -> list[tuple[int, int]]:
             break
         found.append((first, min(length, end - first)))
     return found
-
-
-def in_both(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What two lists of rising runs (begin, length) have in common."""
-    at = 0
-    for begin, length in some:
-        end = begin + length
-        while at < len(others) and sum(others[at]) <= begin:
-            at += 1
-        here = at
-        while here < len(others) and others[here][0] < end:
-            first, last = max(begin, others[here][0]), min(end, sum(others[here]))
-            yield first, last - first
-            here += 1
 
 
 def fresh_runs(runs: bytes, acks: AckSet | None, end: int) -> tuple[list[tuple[int, int]], int]:
