@@ -35,7 +35,7 @@ from syncpoint.broker.publish.facts.ledger import Ledger
 from syncpoint.broker.publish.facts.recovery import of_this_format
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.catalog.metadata.home_sites import fill_ranges, home_of
+from syncpoint.catalog.metadata.home_sites import fill_home, home_of
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.metadata.seek_stamps import stamped
 from syncpoint.log.storage.record import EntryKind
@@ -124,10 +124,7 @@ class AckExchange:
         last = stamped(self.catalog, record.incarnation)
         answer.stamp.number, answer.stamp.site = last.stamp
         answer.stamped_generation = last.generation
-        home = home_of(self.catalog, record.incarnation)
-        if home is not None:
-            answer.home, answer.home_epoch = home.home, home.epoch
-            fill_ranges(answer.keys, home.keys)
+        fill_home(answer, home_of(self.catalog, record.incarnation))
         if record.target is not None and record.target.time_ns is not None:
             answer.seek_time.FromNanoseconds(_in_range(record.target.time_ns))
         _report(answer, found, asked)

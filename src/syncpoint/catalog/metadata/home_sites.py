@@ -62,8 +62,7 @@ def home_of(catalog: Catalog, subscription: int) -> HomeSite | None:
         return None
     found: list[Any] = json.loads(stored)
     keys = tuple(KeyRange(first, last, SlotHome(*at)) for first, last, at in (found[4] if len(found) > 4 else ()))
-    site, home, epoch, suspended = found[:4]
-    return HomeSite(site, home, epoch, suspended, keys)
+    return HomeSite(*found[:4])._replace(keys=keys)
 
 
 def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[CatalogChange]:
@@ -76,6 +75,13 @@ def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[Catalog
     ]
     stored = one if one.keys else one[:4]  # earlier versions know the first four
     return [*gone, CatalogChange.put(Setting(name, json.dumps(stored).encode()))]
+
+
+def fill_home(answer: Any, one: HomeSite | None) -> None:
+    """Write a home into a pipeline.v1.AckChangesResponse."""
+    if one is not None:
+        answer.home, answer.home_epoch = one.home, one.epoch
+        fill_ranges(answer.keys, one.keys)
 
 
 def fill_ranges(stored: Any, ranges: Iterable[KeyRange]) -> None:

@@ -17,6 +17,7 @@ from syncpoint.base.runtime.tasks import all_of
 from syncpoint.broker.pipeline.homes import Homes, link_key
 from syncpoint.broker.pipeline.reading_positions import subscription_named
 from syncpoint.catalog.metadata.catalog import Catalog
+from syncpoint.catalog.metadata.home_sites import fill_home, home_of
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.catalog.metadata.store_client import SharedStore, answered
 from syncpoint.cluster.control.registration import registered_chains
@@ -55,6 +56,12 @@ class ClusterAcks:
     async def _ack_changes(self, call: Call, request: bytes) -> bytes:
         asked = parsed(pipeline.AckChangesRequest, request)
         record, deadline = await self._record(asked.subscription), deadline_of(call)
+        if asked.homes_only:  # also of a topic that nothing was published to
+            await self._refresh()
+            answer = pipeline.AckChangesResponse()
+            fill_home(answer, home_of(self.catalog, record.incarnation))
+            found: bytes = answer.SerializeToString()
+            return found
         if asked.link:
             return await self.chains.call(await self._home(asked.link), EXCHANGE.AckChanges, request, deadline)
         for left in reversed(range(AGREE_TRIES)):
