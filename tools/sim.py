@@ -3,7 +3,7 @@
 Usage: sim.py SEED                              replay one seed and print everything that happens in it
        sim.py --first SEED --count N            run many, on all cores; --jobs 1 on one
        sim.py --seconds S [--first SEED]        run as many as fit into that time
-       sim.py ... --kind chains|delivery|scheduled|cluster|imported|consumers|pipelines|cluster-pipelines|sites
+       sim.py ... --kind chains|delivery|scheduled|cluster|imported|consumers|pipelines|cluster-pipelines|sites|gateways
        sim.py --test                            what belongs to `make test`: the `tested` seeds of each simulation
        sim.py --planted [NAME]                  the first seed that notices each planted bug, or that one
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.errors import SyncpointError, Unavailable
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
@@ -25,8 +25,10 @@ from syncpoint.front.gateway.gateway_peers import Fact, GatewayPeers
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
 from syncpoint.front.gateway.site_link import SiteLink
+from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.status import ack_outcomes
 
 HELD_MAX: Final = 10_000
 IDS_EACH: Final = 2_500  # of one request
@@ -53,8 +55,9 @@ class DualDelivery:
         self.tasks = Tasks()
 
     async def book_of(self, subscription: str, may: Callable[[], Awaitable[bool]]) -> DualBook | None:
-        """The book of a subscription; None: its topic is at one site alone, or it is not known. `may`: whether the
-        caller may receive from it, asked before copies are held on the caller's behalf.
+        """The book of a subscription; None: its topic is at one site alone, or there is none. `may`: whether the
+        caller may receive from it, asked before copies are held on the caller's behalf. Raises `Unavailable` while
+        that cannot be known: without its book a stream would bring again what was acknowledged.
         """
         book = self.books.get(subscription)
         if book is not None:
@@ -65,6 +68,8 @@ class DualDelivery:
         try:
             found = await self.own.call(self.board.home, methods.SUBSCRIBER.GetSubscription, subscription=subscription)
         except SyncpointError as error:
+            if error.code in MOVABLE:
+                raise Unavailable(f"{self.board.home} does not answer. Try again.") from error
             log.info("%.300r is taken to be of one site: %.300s", subscription, error)
             return None
         if self.publisher.answer_of(found.topic) is None:
@@ -222,18 +227,27 @@ class DualBook:
                 self.delivery.peers.report(self.name, news)
             done, self._done = self._done, {}
             for site, ids in done.items():
+                unknown_ids: Sequence[str] = ids
                 if self.delivery.board.sites[site].answers:
-                    await self.send(site, methods.SUBSCRIBER.Acknowledge, ids)
+                    unknown_ids = await self.send(site, methods.SUBSCRIBER.Acknowledge, ids)
+                tag, failed = self.delivery.own.links[site].tag.decode(), set(unknown_ids)
+                self.acks.answered(tag, (one for one in ids if one not in failed), confirmed=True)
+                self.acks.answered(tag, unknown_ids, confirmed=False)
 
-    async def send(self, site: str, method: methods.Method, ids: Sequence[str], **fields: Any) -> None:
-        """Ack ids to a site, some at a time. What does not arrive comes again, and is known then."""
+    async def send(self, site: str, method: methods.Method, ids: Sequence[str], **fields: Any) -> Sequence[str]:
+        """Ack ids to a site, some at a time; returns those that it did not confirm, whose messages come again."""
+        failed: list[str] = []
         for at in range(0, len(ids), IDS_EACH):
             some = list(ids[at : at + IDS_EACH])
             try:
                 await self.delivery.own.call(site, method, subscription=self.name, ack_ids=some, **fields)
             except SyncpointError as error:
                 log.info("copies of %s at %s come again: %s", self.name, site, error)
-                return
+                outcomes = ack_outcomes(error)
+                if not outcomes:
+                    return [*failed, *ids[at:]]
+                failed += [one for one in some if one in outcomes]
+        return failed
 
 
 class ShadowStream:

@@ -68,8 +68,9 @@ class AckBook:
     held under, to be acknowledged with it. `tags`: how ack ids of the two sites begin.
 
     A message that comes again from the site that confirmed its acknowledgement was reset by a seek, and is delivered.
-    It is left out once where the site did not know: as its copy, as what a site that was gone lent, or stored anew
-    after the disks were lost, which the publish time shows.
+    It is left out where the site did not confirm one: as its copy, as what a site that was gone lent, or stored anew
+    after the disks were lost, which the publish time shows. Each time it is to be acknowledged there, and
+    `answered` reports what became of that.
     """
 
     def __init__(self, tags: Iterable[str]) -> None:
@@ -78,6 +79,7 @@ class AckBook:
         self._held_at = ""
         self.lent: OrderedDict[str, tuple[str, float]] = OrderedDict()  # ack id, as clients have it -> message
         self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
+        self.leaving: dict[str, tuple[str, float]] = {}  # ack id that is on its way to a site, with its tag -> message
         self.dropped = 0
         self.news: list[str] | None = None
         """Identities acknowledged since they were last reported to peers; None: there are no peers."""
@@ -86,22 +88,32 @@ class AckBook:
         """A message of a site is about to go to a subscriber; False where it was acknowledged before, and is to be
         acknowledged where it came from.
         """
-        ack_id = tag + ack_id
-        if self._left_out(tag, identity, published_s):
+        if self._left_out(tag, ack_id, identity, published_s):
             self.dropped += 1
             return False
+        ack_id = tag + ack_id
         if identity:
             self.lent[ack_id] = identity, published_s
             if len(self.lent) > LENT_MAX:
                 self.lent.popitem(last=False)
         return True
 
-    def _left_out(self, tag: str, identity: str, published_s: float) -> bool:
+    def _left_out(self, tag: str, ack_id: str, identity: str, published_s: float) -> bool:
         acked = self.acked.get(identity)
         if acked is None or (tag, published_s) in acked.known or not same_message(identity, published_s, acked.at):
             return False
-        self._note(identity, acked.at, {**dict(acked.known), tag: published_s})
+        self.leaving[tag + ack_id] = identity, published_s
         return True
+
+    def answered(self, tag: str, ack_ids: Iterable[str], *, confirmed: bool) -> None:
+        """Ack ids of what was left out, or of copies, went to their site; unless it `confirmed` them they come again,
+        and are left out again.
+        """
+        for ack_id in ack_ids:
+            identity, published_s = self.leaving.pop(tag + ack_id, ("", 0.0))
+            acked = self.acked.get(identity)
+            if confirmed and acked is not None and same_message(identity, published_s, acked.at):
+                self._note(identity, acked.at, {**dict(acked.known), tag: published_s})
 
     def _note(self, identity: str, at: float, known: Mapping[str, float]) -> None:
         self.acked[identity] = Acked(at, tuple(known.items()))
@@ -127,7 +139,7 @@ class AckBook:
                     del self.held[identity]
                     found.append(copy[0])
                     if not gone:  # else the copy is given back just now, and comes once more, to be left out
-                        known[self._held_at] = copy[1]
+                        self.leaving[self._held_at + copy[0]] = identity, copy[1]
                 self._note(identity, published_s, known)
                 if self.news is not None:
                     self.news.append(identity)
@@ -166,7 +178,7 @@ class AckBook:
 
     def hold(self, tag: str, identity: str, ack_id: str, published_s: float) -> bool:
         """A copy came from the other site; False where it is to be acknowledged there at once."""
-        if self._left_out(tag, identity, published_s):
+        if self._left_out(tag, ack_id, identity, published_s):
             return False
         self._held_at = tag
         before = self.held.get(identity)

@@ -230,17 +230,24 @@ class Gateway:
                 methods.HEALTH.Check, request.SerializeToString(), timeout=self.file.health.timeout_s
             )
         except ConnectionRefused as error:
-            self.board.missed(name, error.message, loop.time(), refused=True)
+            self._missed(name, error.message, refused=True)
         except SyncpointError as error:
             if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
-                self.board.missed(name, error.message, loop.time())
+                self._missed(name, error.message)
             else:
                 self.board.answered(name, loop.time())  # an answer of any kind is one
         else:
             if health.HealthCheckResponse.FromString(answer).status == health.HealthCheckResponse.SERVING:
                 self.board.answered(name, loop.time())
             else:
-                self.board.missed(name, "it takes no work: it is stopping, or its log cannot be written", loop.time())
+                self._missed(name, "it takes no work: it is stopping, or its log cannot be written")
+
+    def _missed(self, name: str, why: str, *, refused: bool = False) -> None:
+        """A probe was not answered. A masked site, too, may come back with other disks: it is compared anew."""
+        self.board.missed(name, why, asyncio.get_running_loop().time(), refused=refused)
+        if self.board.sites[name].masked and self.file.dual:
+            self.publisher.both.clear()
+            self.fill.left(name)
 
     def _changed(self, name: str) -> None:
         """A site was masked or is back."""

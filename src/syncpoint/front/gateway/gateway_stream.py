@@ -252,7 +252,12 @@ class GatewayStream:
     async def _run(self, first: bytes) -> None:
         board, links = self.streams.calls.board, self.streams.calls.links
         error: SyncpointError = Unavailable(TRY_AGAIN)
-        self._book = await self.streams.book_of(self.stream, self.subscription)
+        try:
+            self._book = await self.streams.book_of(self.stream, self.subscription)
+        except SyncpointError as unknown:
+            log.info("%.300r: %s", self.subscription, unknown)
+            self.finish(Unavailable(TRY_AGAIN))
+            return
         opening = await self._without_acks(first)
         for name in board.open_sites():
             if self._over:

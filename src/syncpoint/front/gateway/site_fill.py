@@ -318,13 +318,13 @@ class FillStream:
             max_outstanding_bytes=AHEAD_BYTES,
         )
         comparing = self.fill.tasks.start(self._compare())
+        receiving: asyncio.Future[bytes | None] | None = None
         try:
             await upstream.send(opening.SerializeToString())
             receiving = asyncio.ensure_future(upstream.receive())
             while not self._over:
                 await asyncio.wait((receiving, comparing), return_when=asyncio.FIRST_COMPLETED)
                 if comparing.done():
-                    receiving.cancel()
                     comparing.result()
                     return
                 response = receiving.result()
@@ -332,9 +332,10 @@ class FillStream:
                     return
                 self._take(response)
                 receiving = asyncio.ensure_future(upstream.receive())
-            receiving.cancel()
         finally:
             self._over = True
+            if receiving is not None:
+                receiving.cancel()
             upstream.cancel()
             link.end_stream(self)
             comparing.cancel()

@@ -29,7 +29,7 @@ from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.front.proxy.retrying import stepped
 from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.status import ack_failure
+from syncpoint.wire.protobuf.status import ack_failure, ack_outcomes
 from syncpoint.wire.transport.calls import Call, CallContext, Methods, Unary
 from syncpoint.wire.transport.client import MetadataItems
 from syncpoint.wire.transport.headers import SECRET
@@ -240,6 +240,9 @@ class UnaryCalls:
                     self.on_lost(link.name)
                     if not self.board.is_open(link.name):
                         return await self._of_gone(call, link, others, ids, field)
+                elif field == 2 and (outcomes := ack_outcomes(error)):  # all others are acknowledged
+                    good = [one for one in split_ids(ids, field) if one not in outcomes]
+                    self.on_acknowledged(named_in(others), [link.tag.decode() + one for one in good])
                 raise
         subscription = named_in(others)
         if subscription in link.outstanding and (field == 2 or split.varint_of(others, 3) <= 0):
@@ -253,18 +256,25 @@ class UnaryCalls:
         client goes on with others.
         """
         subscription = named_in(others)
-        may = field == 2 and await self.may_consume(call, subscription)
+        try:
+            may = field == 2 and await self.may_consume(call, subscription)
+        except SyncpointError:
+            may = False
         if may and self.stands_in(subscription, self._as_lent(link, ids, field)):
             return b""
         raise ack_failure([], unknown=split_ids(ids, field))
 
     async def may_consume(self, call: CallContext, subscription: str) -> bool:
-        """Whether a caller may receive from a subscription: the home is asked, which knows who may do what."""
+        """Whether a caller may receive from a subscription: the home is asked, which knows who may do what. Raises
+        the error of a home that does not answer.
+        """
         method = methods.IAM.TestIamPermissions
         request = method.request(resource=subscription, permissions=["pubsub.subscriptions.consume"])
         try:
             answer, _ = await self.at_home(call, method, request.SerializeToString())
         except SyncpointError as error:
+            if error.code in MOVABLE:
+                raise
             log.info("who may consume %.300r is not known: %.300s", subscription, error)
             return False
         return bool(method.response.FromString(answer).permissions)

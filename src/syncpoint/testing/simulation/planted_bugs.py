@@ -9,6 +9,7 @@ from syncpoint.testing.simulation import (
     planted_delivery,
     planted_expiry,
     planted_forwards,
+    planted_gateways,
     planted_ids,
     planted_imports,
     planted_lanes,
@@ -44,6 +45,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_changes,
     planted_imports,
     planted_sites,
+    planted_gateways,
 )
 
 

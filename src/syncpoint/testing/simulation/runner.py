@@ -26,6 +26,7 @@ from syncpoint.testing.simulation.consumer_runs import CONSUMER_FAULTS, run_cons
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
+from syncpoint.testing.simulation.gateway_runs import GATEWAY_FAULTS, run_gateways
 from syncpoint.testing.simulation.imported_runs import STRIKES, run_imported
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
@@ -360,6 +361,18 @@ def _run_sites(seed: int, trace: Callable[[str], None] | None = None) -> RunResu
     return run_sites(seed, trace=trace)
 
 
+GATEWAYS_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in GATEWAY_FAULTS),
+        "a message comes again",
+        "a message is refused",
+        "a publish is not confirmed",
+        "an acknowledgement is not confirmed",
+        "some acknowledgements of a request are confirmed",
+    }
+)
+"""What has to come up where gateways stand in front of two sites."""
+
 SIMULATIONS = {  # those with the longest lives first
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
     "imported": SimulationKind(run_imported, IMPORTED_WANTED, 6, 60),
@@ -369,7 +382,8 @@ SIMULATIONS = {  # those with the longest lives first
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
-    "sites": SimulationKind(_run_sites, SITES_WANTED, tested=60, enough=60),
+    "sites": SimulationKind(_run_sites, SITES_WANTED, tested=100, enough=60),
+    "gateways": SimulationKind(run_gateways, GATEWAYS_WANTED, tested=200, enough=60),
 }
 
 

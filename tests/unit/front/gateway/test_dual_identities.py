@@ -50,10 +50,12 @@ def test_what_comes_again_from_a_site_that_knows_is_a_replay() -> None:
     book.acknowledged(["eu.1"])
     assert book.deliver("eu.", "2", "gw-a", 0.0)
     assert not book.hold("us.", "gw-a", "copy", 0.0)  # the copy of what was acknowledged, which us did not know
+    book.answered("us.", ["copy"], confirmed=True)
     assert book.hold("us.", "gw-a", "copy", 0.0)  # it does now
     assert book.acknowledged(["eu.2"]) == ["copy"]
     assert book.dropped == 0
     assert not book.deliver("eu.", "3", "gw-a", 50.0)  # stored anew, at a site that lost its disks
+    book.answered("eu.", ["3"], confirmed=True)
     assert book.deliver("eu.", "3", "gw-a", 50.0)
 
 
@@ -63,8 +65,25 @@ def test_a_copy_that_is_given_back_while_it_is_acknowledged_is_left_out_once() -
     book.deliver("eu.", "1", "gw-a", 0.0)
     assert book.hold("us.", "gw-a", "copy", 0.0)
     assert book.acknowledged(["eu.1"], gone=True) == ["copy"]
+    book.answered("us.", ["copy"], confirmed=True)  # it may come once more, lent before that was known
     assert not book.deliver("us.", "2", "gw-a", 0.0)
+    book.answered("us.", ["2"], confirmed=True)
     assert book.deliver("us.", "3", "gw-a", 0.0)  # after a seek
+
+
+def test_what_a_site_did_not_confirm_is_left_out_when_it_comes_again() -> None:
+    """The other site was away, or had given up the lease, when the copy was to be acknowledged."""
+    book = AckBook(TAGS)
+    book.deliver("eu.", "1", "gw-a", 0.0)
+    assert book.hold("us.", "gw-a", "copy", 0.0)
+    assert book.acknowledged(["eu.1"]) == ["copy"]
+    book.answered("us.", ["copy"], confirmed=False)
+    assert not book.hold("us.", "gw-a", "copy-2", 0.0)
+    book.answered("us.", ["copy-2"], confirmed=False)
+    assert not book.deliver("us.", "3", "gw-a", 0.0)
+    book.answered("us.", ["3"], confirmed=True)
+    assert book.deliver("us.", "4", "gw-a", 0.0)  # after a seek
+    assert book.leaving == {}
 
 
 def test_a_site_that_was_gone_leaves_out_once_what_was_acknowledged_meanwhile() -> None:
@@ -73,6 +92,7 @@ def test_a_site_that_was_gone_leaves_out_once_what_was_acknowledged_meanwhile() 
     book.acknowledged(["eu.1"], gone=True)
     assert not book.deliver("us.", "1", "gw-a", 0.0)
     assert not book.deliver("eu.", "2", "gw-a", 0.0)
+    book.answered("eu.", ["2"], confirmed=True)
     assert book.dropped == 2
     assert book.deliver("eu.", "3", "gw-a", 0.0)
 

@@ -16,9 +16,10 @@ from syncpoint.front.gateway.ack_tags import tag_of
 from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
 from syncpoint.front.gateway.gateway_file import CallerLimits, DualTopics, GatewayFile, HealthSettings, SiteSpec
+from syncpoint.front.gateway.site_fill import NOT_COMPARED
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
-from syncpoint.wire.protobuf.status import ack_outcomes
+from syncpoint.wire.protobuf.status import ack_failure, ack_outcomes
 from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire.transport.memory import Faults, MemoryChannel
 
@@ -208,6 +209,24 @@ def test_ack_ids_go_to_their_site_and_of_one_that_is_gone_they_are_unknown() -> 
         stranger = pubsub.AcknowledgeRequest(subscription="s", ack_ids=["????of-nobody"])
         await harness.client.unary(ACK, stranger.SerializeToString())
         assert harness.us.asked[-1] == (ACK, stranger.SerializeToString())  # the home judges it
+
+    in_harness(work)
+
+
+def test_what_a_request_acknowledged_is_known_though_other_ids_of_it_failed() -> None:
+    async def work(harness: Harness) -> None:
+        noted: list[str] = []
+        tag = tag_of("eu").decode()
+        harness.gateway.calls.on_acknowledged = lambda subscription, ack_ids: noted.extend(ack_ids)
+
+        async def answers(*asked: Any) -> bytes:
+            raise ack_failure(["bad"])
+
+        harness.gateway.links["eu"].unary = answers  # type: ignore[method-assign]
+        request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=[f"{tag}bad", f"{tag}good"])
+        with pytest.raises(SyncpointError):
+            await harness.client.unary(ACK, request.SerializeToString())
+        assert noted == [f"{tag}good"]
 
     in_harness(work)
 
@@ -488,5 +507,37 @@ def test_copies_stand_in_for_a_site_that_is_gone_only_for_those_who_may_consume(
         harness.us.allows = True
         await harness.client.unary(ACK, request)
         assert asked == [[ack_id]]
+
+    in_harness(work, "degrade")
+
+
+def test_a_stream_opens_once_it_is_known_whether_its_topic_is_at_two_sites() -> None:
+    async def work(harness: Harness) -> None:
+        async def silent(*asked: Any, **fields: Any) -> Any:
+            raise Unavailable("No connection.")
+
+        harness.gateway.delivery.own.call = silent  # type: ignore[method-assign]
+        stream = harness.client.stream(methods.SUBSCRIBER.StreamingPull)
+        await stream.send(pubsub.StreamingPullRequest(subscription="s").SerializeToString())
+        with pytest.raises(SyncpointError) as caught:
+            await stream.receive()
+        assert caught.value.code is Code.UNAVAILABLE
+        assert harness.gateway.status()["streams"] == 0
+
+    in_harness(work, "degrade")
+
+
+def test_a_masked_site_that_was_away_is_compared_anew() -> None:
+    """It may have come back with other disks between two looks."""
+
+    async def work(harness: Harness) -> None:
+        harness.gateway.mask("us")
+        harness.gateway.board.hold("us", "")
+        harness.gateway.publisher.both.add("gw-1", 0.0)
+        harness.us.faults.cut = True
+        while harness.gateway.board.sites["us"].answers:
+            await asyncio.sleep(0.01)
+        assert harness.gateway.board.sites["us"].held == NOT_COMPARED
+        assert len(harness.gateway.publisher.both) == 0
 
     in_harness(work, "degrade")
