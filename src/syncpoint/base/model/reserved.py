@@ -3,6 +3,13 @@ which nothing that changes a message on its way can change.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping
+from hashlib import blake2b
+
+IDENTITY = "sys.MessageId"
+"""What a publisher calls a message, by which topics may drop duplicates: see `publish.message_ids`."""
+
+GIVEN, DERIVED = "gw-", "gw-of-"
+"""How identities begin that a gateway gave, and those that sites derive of them: see `derive_identity`."""
 
 FORWARDED_FROM = "sys.ForwardedFrom"
 """Which message one is that the service itself publishes again: see `publish.message_ids`."""
@@ -21,6 +28,17 @@ COUNTS = (FORWARD_HOPS, LETTERS, FORWARD_COPIES)
 
 SCHEDULED_ID = "sys.ScheduledMessageId"
 """The id under which a message was scheduled: see `publish.firing`."""
+
+
+def derive_identity(attributes: MutableMapping[str, str], *made: object) -> None:
+    """Give what the service makes of a message that two sites have an identity of its own, alike at both: whichever
+    site makes it or copies it, it is one. `made`: what, and of which seek generation. A message without an
+    identity of a gateway is left as it is.
+    """
+    before = attributes.get(IDENTITY, "")
+    if before.startswith(GIVEN):
+        text = "/".join(map(str, (*made, before)))
+        attributes[IDENTITY] = DERIVED + blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def count_of(attributes: Mapping[str, str], name: str) -> int:

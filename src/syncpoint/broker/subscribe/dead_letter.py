@@ -21,9 +21,10 @@ from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.kernel.filters import matches
 from syncpoint.base.model.delivery import Batch, passed_over
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from syncpoint.base.model.lanes import lane_of
 from syncpoint.base.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.base.model.names import project_of, short_id
-from syncpoint.base.model.reserved import COUNTS, FORWARD_COPIES, FORWARDED_FROM, LETTERS, count_of
+from syncpoint.base.model.reserved import COUNTS, FORWARD_COPIES, FORWARDED_FROM, LETTERS, count_of, derive_identity
 from syncpoint.broker.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.broker.subscribe.confirm import CopyId
 from syncpoint.broker.subscribe.delivery import Delivery
@@ -189,6 +190,7 @@ def letter(
     if left is not None:
         dead.attributes[FORWARD_COPIES] = str(max(0, left))
     dead.attributes[FORWARDED_FROM] = f"dead/{copy.named(record.incarnation)}"
+    derive_identity(dead.attributes, "dead", subscription, copy.generation, lane_of(copy.place))
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
     dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)

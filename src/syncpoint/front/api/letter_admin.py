@@ -26,7 +26,7 @@ from syncpoint.base.model.errors import (
 )
 from syncpoint.base.model.limits import ACK_REQUEST_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.base.model.names import project_of
-from syncpoint.base.model.reserved import FORWARDED_FROM
+from syncpoint.base.model.reserved import FORWARDED_FROM, derive_identity
 from syncpoint.base.runtime.child_processes import worked
 from syncpoint.broker.subscribe.lane_rules import LAZY_CHARS
 from syncpoint.broker.subscribe.rule_work import AT_ONCE_CHARS
@@ -284,4 +284,5 @@ def _request(record: Subscription, target: Topic, part: Sequence[Found], edit: L
     messages = [edit.published(*one) for one in part]
     for message, (copy, _) in zip(messages, part, strict=True):
         message.attributes[FORWARDED_FROM] = f"letter/{copy.copy.named(record.incarnation)}"
+        derive_identity(message.attributes, "again", record.name, copy.copy.generation)
     return bytes(pubsub.PublishRequest(topic=target.name, messages=messages).SerializeToString())

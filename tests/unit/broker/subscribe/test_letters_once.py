@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.model.lanes import LANE_SIZE
+from syncpoint.base.model.reserved import IDENTITY
+from syncpoint.broker.subscribe.confirm import CopyId
+from syncpoint.broker.subscribe.dead_letter import letter
 from syncpoint.broker.subscribe.shared_state import Reason
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
 from syncpoint.catalog.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
@@ -53,6 +58,28 @@ def given_up(harness: ForwarderHarness) -> None:
         if subscriber.held:
             subscriber.nack(*subscriber.held)
     raise AssertionError("it is not given up")
+
+
+def test_letters_of_two_sites_have_one_identity_and_others_have_others() -> None:
+    record = Subscription(5, "projects/p/subscriptions/s", 1, "projects/p/topics/t", dead_letter=DeadLetter(DEAD, 5))
+    other = replace(record, name="projects/p/subscriptions/other")
+
+    def made(one: Subscription, copy: CopyId, identity: str) -> str:
+        message = pubsub.PubsubMessage(data=b"x", attributes={IDENTITY: identity} if identity else {})
+        request = letter(message.SerializeToString(), one, copy, 5, left=None)
+        return pubsub.PublishRequest.FromString(request).messages[0].attributes.get(IDENTITY, "")
+
+    first = made(record, CopyId(1, 7, 0), "gw-a")
+    assert first.startswith("gw-of-")
+    assert made(replace(record, incarnation=6), CopyId(9, 2, 0), "gw-a") == first, "at the other site"
+    assert first not in {
+        made(other, CopyId(1, 7, 0), "gw-a"),
+        made(record, CopyId(1, 7, 1), "gw-a"),  # after a seek
+        made(record, CopyId(1, LANE_SIZE + 7, 0), "gw-a"),  # of another rule
+        made(record, CopyId(1, 7, 0), "gw-b"),
+        made(record, CopyId(1, 7, 0), first),  # a letter that became one again
+    }
+    assert [made(record, CopyId(1, 7, 0), one) for one in ("", "order-7")] == ["", "order-7"]
 
 
 def dies_while_giving_up(steps: int, key: str = "") -> ForwarderHarness:

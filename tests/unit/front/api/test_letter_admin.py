@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.reserved import IDENTITY, derive_identity
 from syncpoint.front.api import letter_admin
 from syncpoint.testing.rigs.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.rigs.servicer_harness import ServicerHarness, simulated
@@ -88,6 +89,19 @@ async def test_letters_say_where_they_came_from_and_why(harness: ServicerHarness
     assert one.original_publish_time.seconds
     assert not await pulled(harness), "it is acknowledged"
     assert len(await pulled(harness, LETTERS)) == 1, "what was shown is there for who pulls"
+
+
+@simulated()
+async def test_what_two_sites_publish_again_of_a_letter_they_share_has_one_identity(harness: ServicerHarness) -> None:
+    await prepare(harness)
+    await bury(harness, "a", **{IDENTITY: "gw-a"})
+    (letter,) = await listed(harness)
+    assert await redriven(harness) == 1
+    (got,) = await pulled(harness)
+    wanted = dict(letter.message.attributes)
+    derive_identity(wanted, "again", LETTERS, 0)
+    assert got.message.attributes[IDENTITY] == wanted[IDENTITY] != letter.message.attributes[IDENTITY]
+    assert wanted[IDENTITY].startswith("gw-of-")
 
 
 @simulated()

@@ -6,7 +6,8 @@ adopts the log knows them; all that count are in each checkpoint.
 
 Three kinds of ids, the latter two in one table:
 - *published*: the attribute `sys.MessageId` of requests of clients, in topics with the option `duplicate_window_s`, for
-  as long as that says; what the service publishes again was accepted before, and is never dropped for it;
+  as long as that says; what the service publishes again was accepted before, and is never dropped for it, unless the
+  id was derived of a gateway's (`reserved.derive_identity`), so that the letters of two sites are one;
 - *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself, in any topic, for `FORWARDED_S`. Who
   publishes again what it may have published before sets it to what names the message as it was lent: subscription,
   seek generation, source and place; it may then try as often as it likes. A publisher may send this attribute, but it
@@ -30,7 +31,7 @@ from typing import NamedTuple
 
 from syncpoint.base.kernel.ids import ENTRY, IdTable
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.base.model.reserved import FORWARDED_FROM, SCHEDULED_ID
+from syncpoint.base.model.reserved import DERIVED, FORWARDED_FROM, IDENTITY, SCHEDULED_ID
 from syncpoint.broker.publish.facts.message_facts import FactLog, MessageFacts
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.facts.records import ExtensionNumber
@@ -38,7 +39,7 @@ from syncpoint.broker.publish.facts.source import WAITING_TOPIC, MessagePlace, S
 from syncpoint.catalog.metadata.records import Topic
 from syncpoint.wire.protobuf.messages import pubsub
 
-PUBLISHED, FORWARDED, FIRED = "sys.MessageId", FORWARDED_FROM, SCHEDULED_ID
+PUBLISHED, FORWARDED, FIRED = IDENTITY, FORWARDED_FROM, SCHEDULED_ID
 _PREFIXES = {PUBLISHED: b"i", FORWARDED: b"i", FIRED: b"s"}
 FORWARDED_S = 3_600
 ID_CHARACTERS_MAX = 128
@@ -173,7 +174,9 @@ class MessageIds(MessageFacts[_Part]):
             return published
         if origin is PublishOrigin.FIRING:
             return FIRED, *published
-        return (FORWARDED,) if FORWARDED.encode() in bytes(request) else ()
+        if FORWARDED.encode() not in (sent := bytes(request)):
+            return ()
+        return FORWARDED, *(published if DERIVED.encode() in sent else ())
 
     def judge(
         self,
@@ -327,6 +330,11 @@ def check_ids(messages: Sequence[pubsub.PubsubMessage]) -> None:
         if len(message.attributes.get(PUBLISHED, "")) > ID_CHARACTERS_MAX:
             problem = f"{PUBLISHED} must not be longer than {ID_CHARACTERS_MAX} characters"
             raise InvalidArgument(f"messages[{number}].attributes", problem)
+
+
+def not_derived(messages: Sequence[pubsub.PubsubMessage]) -> bytes:
+    """One byte for each message of the service: 1 where its id is one that a publisher gave before."""
+    return bytes(not one.attributes.get(PUBLISHED, "").startswith(DERIVED) for one in messages)
 
 
 def accepted_before(messages: Sequence[pubsub.PubsubMessage]) -> bytes:

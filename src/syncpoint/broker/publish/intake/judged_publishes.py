@@ -18,7 +18,14 @@ from syncpoint.base.model.identity import format_message_id
 from syncpoint.broker.publish.commit.append import FunctionCaller, PublishCaller
 from syncpoint.broker.publish.commit.commit import GroupCommit
 from syncpoint.broker.publish.facts.judged_batches import JudgedBatches, batch_of
-from syncpoint.broker.publish.facts.message_ids import PUBLISHED, Judgement, MessageIds, accepted_before, check_ids
+from syncpoint.broker.publish.facts.message_ids import (
+    PUBLISHED,
+    Judgement,
+    MessageIds,
+    accepted_before,
+    check_ids,
+    not_derived,
+)
 from syncpoint.broker.publish.facts.origin import Allowance, Publication, PublishOrigin
 from syncpoint.broker.publish.facts.scheduled import ScheduledPart
 from syncpoint.broker.publish.facts.source import MessagePlace, Source, SourceTable
@@ -121,7 +128,9 @@ class JudgedPublishes:
 
 def _later(messages: Sequence[pubsub.PubsubMessage], request: bytes, origin: PublishOrigin) -> bytes:
     """Which messages no id of a publisher decides about now."""
-    return accepted_before(messages) if origin is PublishOrigin.FIRING else schedules.divided(request)[2]
+    if origin is PublishOrigin.FIRING:
+        return accepted_before(messages)
+    return not_derived(messages) if origin.own else schedules.divided(request)[2]
 
 
 def _places(request: bytes, part: ScheduledPart | None, first: MessagePlace) -> list[MessagePlace]:

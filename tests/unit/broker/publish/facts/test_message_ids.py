@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from syncpoint.base.model.errors import GivenUp, InvalidArgument
 from syncpoint.base.model.identity import parse_message_id
+from syncpoint.base.model.reserved import derive_identity
 from syncpoint.broker.publish.facts.message_ids import FIRED, FORWARDED, PUBLISHED
 from syncpoint.broker.publish.facts.origin import PublishOrigin
 from syncpoint.broker.publish.intake.scheduled_calls import cancel_scheduled
@@ -320,6 +321,27 @@ def test_what_is_published_again_is_a_duplicate_of_itself_alone(origin: PublishO
     again = send(harness, "a")
     harness.quiesce()
     assert ids_of(again) == ids_of(first), "a publisher's repetition is a duplicate as before"
+
+
+@pytest.mark.parametrize("origins", [(0, 1), (1, 0)])
+def test_what_two_sites_derive_of_one_message_is_stored_once(origins: tuple[int, int]) -> None:
+    """Its own letter, and the copy of the other site's, which a gateway brings: whichever comes first."""
+    harness = harness_with()
+    attributes = {PUBLISHED: "gw-5"}
+    derive_identity(attributes, "dead", "projects/p/subscriptions/s", 0)
+    answers = []
+    for origin in origins:
+        request = pubsub.PublishRequest(topic=TOPIC)
+        request.messages.add(data=b"x", attributes={**attributes, FORWARDED: f"dead/9/{origin}"})
+        topic, caller = harness.publish.catalog.topic(TOPIC), HarnessCaller()
+        assert topic is not None
+        kind = (PublishOrigin.CLIENT, PublishOrigin.SERVICE)[origin]
+        harness.publish.intake.publish(caller, topic, request.SerializeToString(), kind)
+        harness.quiesce()
+        answers += ids_of(caller)
+        harness.restart()
+    assert answers[0] == answers[1]
+    assert delivered(harness) == answers[:1]
 
 
 def test_what_the_service_publishes_without_a_name_is_never_taken_for_a_duplicate() -> None:
