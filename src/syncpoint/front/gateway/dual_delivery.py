@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError, Unavailable
+from syncpoint.base.model.reserved import IDENTITY
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
-from syncpoint.front.gateway.dual_publish import IDENTITY, OWN
+from syncpoint.front.gateway.dual_publish import OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_peers import Fact, GatewayPeers
 from syncpoint.front.gateway.site_board import SiteBoard

@@ -27,6 +27,11 @@ def same_message(identity: str, published_s: float, other_s: float) -> bool:
     return identity.startswith(OWN) or abs(published_s - other_s) < NEAR_S
 
 
+def in_topic(identity: str, topic: str) -> str:
+    """A message of one topic: what is forwarded, or a letter, may be called the same in another one."""
+    return f"{identity} {topic}"
+
+
 class KnownIdentities:
     """Identities with publish times; the oldest go."""
 

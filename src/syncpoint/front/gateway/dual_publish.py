@@ -20,12 +20,12 @@ from typing import Final
 from syncpoint.base.kernel.errors import Invalid, Malformed
 from syncpoint.base.kernel.publish import scan
 from syncpoint.base.model.errors import InvalidArgument, SyncpointError, Unavailable, not_a
+from syncpoint.base.model.reserved import GIVEN, IDENTITY
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.serving import parsed
 
-IDENTITY: Final = "sys.MessageId"
-OWN: Final = "gw-"  # how identities begin that a gateway gave, and no publisher may
+OWN: Final = GIVEN  # how identities begin that a gateway gave, and no publisher may
 FILLED: Final = f"{OWN}fill-"  # those of messages that came to a site without a gateway, before the site's name
 DOUBTS_MAX: Final = 200_000  # requests and their identities, together; a request has up to a thousand
 DOUBT_S: Final = 600.0

@@ -19,7 +19,7 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model.errors import Code, SyncpointError, not_a
 from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.caller_bounds import caller_of
-from syncpoint.front.gateway.dual_identities import BOTH_MAX, KnownIdentities
+from syncpoint.front.gateway.dual_identities import BOTH_MAX, KnownIdentities, in_topic
 from syncpoint.front.gateway.dual_publish import OWN, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.unary_calls import UnaryCalls, left_s, passed_on
@@ -117,7 +117,7 @@ class DualPublisher:
             self._tasks.start(self._send(one, site, data, (topic, key), passed_on(call), answered))
             for site in one.begin()
         ]
-        finishing = self._tasks.start(self._finish(one, sending, given))
+        finishing = self._tasks.start(self._finish(one, sending, given, topic))
 
         def doubt() -> None:
             self._doubts.note(name, given, loop.time())
@@ -185,13 +185,13 @@ class DualPublisher:
             if one.outcome is not None and not answered.done():
                 answered.set_result(None)
 
-    async def _finish(self, one: DualPublish, sending: list[asyncio.Task[None]], given: list[str]) -> None:
+    async def _finish(self, one: DualPublish, sending: list[asyncio.Task[None]], given: list[str], topic: str) -> None:
         await asyncio.gather(*sending, return_exceptions=True)
         self.flying.difference_update(given)
         if len(one.stored) > 1:
             for identity in given:
                 if identity.startswith(OWN):
-                    self.both.add(identity, 0.0)
+                    self.both.add(in_topic(identity, topic), 0.0)
         elif one.stored:
             self.alone += 1
 

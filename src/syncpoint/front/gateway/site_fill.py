@@ -18,8 +18,10 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.base.model.reserved import IDENTITY
 from syncpoint.base.runtime.tasks import Tasks
-from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, OWN
+from syncpoint.front.gateway.dual_identities import in_topic
+from syncpoint.front.gateway.dual_publish import FILLED, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
@@ -354,7 +356,8 @@ class FillStream:
             size = 0
             while self._waiting and len(there) < AHEAD and len(lacking) < BATCH and size < BATCH_BYTES:
                 one = self._waiting[0]
-                if one.identity.startswith(f"{FILLED}{self.other}.") or publisher.both.has(one.identity, 0.0):
+                known = publisher.both.has(in_topic(one.identity, self.topic), 0.0)
+                if known or one.identity.startswith(f"{FILLED}{self.other}."):
                     there.append(one.ack_id)
                 elif one.identity in publisher.flying or (
                     lacking and lacking[0].message.ordering_key != one.message.ordering_key
@@ -402,5 +405,5 @@ class FillStream:
         await self.fill.own.call(self.other, methods.PUBLISHER.Publish, topic=self.topic, messages=messages)
         for one in lacking:
             if one.identity.startswith(OWN):
-                self.fill.publisher.both.add(one.identity, 0.0)
+                self.fill.publisher.both.add(in_topic(one.identity, self.topic), 0.0)
         self.fill.copied += len(lacking)

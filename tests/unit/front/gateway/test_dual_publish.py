@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.base.model.reserved import IDENTITY
 from syncpoint.front.gateway import dual_publish
-from syncpoint.front.gateway.dual_publish import FILLED, IDENTITY, AnswerWhen, Doubts, DualPublish, stamped
+from syncpoint.front.gateway.dual_publish import FILLED, AnswerWhen, Doubts, DualPublish, stamped
 from syncpoint.wire.protobuf.messages import pubsub
 
 UNKNOWN = Unavailable("the connection was lost")

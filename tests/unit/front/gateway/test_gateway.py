@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.base.model.reserved import IDENTITY
 from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.front.api.health import HealthService
 from syncpoint.front.gateway import dual_publisher, gateway_stream
 from syncpoint.front.gateway.ack_tags import tag_of
-from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
 from syncpoint.front.gateway.gateway_file import CallerLimits, DualTopics, GatewayFile, HealthSettings, SiteSpec
 from syncpoint.front.gateway.site_fill import NOT_COMPARED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.front.gateway.dual_identities import KnownIdentities
+from syncpoint.front.gateway.dual_identities import KnownIdentities, in_topic
 from syncpoint.front.gateway.dual_publish import AnswerWhen
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import HealthRules, SiteBoard, SiteState
@@ -110,7 +110,9 @@ def test_a_message_that_a_site_refuses_holds_up_no_other(caplog: pytest.LogCaptu
     assert [one.ack_id for one in there] == ["0", "1", "4"]
     assert sites.stored == [datas[0], datas[1], datas[4]]  # the first two are too large together
     assert caplog.text.count("stays at eu alone") == 2
-    assert [fill.publisher.both.has(f"gw-{n}", 0.0) for n in range(5)] == [True, True, False, False, True]
+    both = [in_topic(f"gw-{n}", f"{T}t0") for n in range(5)]
+    assert [fill.publisher.both.has(one, 0.0) for one in both] == [True, True, False, False, True]
+    assert not fill.publisher.both.has(in_topic("gw-0", f"{T}t1"), 0.0), "one site may have forwarded it there"
 
 
 def test_a_topic_gets_its_schema_and_a_long_name_is_shortened() -> None:
