@@ -87,6 +87,9 @@ class GatewayLedger:
         log = site.topics[one.record.topic].log if one is not None else []
         return [log[at].data.decode() for at in one.left] if one is not None else []
 
+    def _letters(self, site: ImaginedSite, dead: str) -> list[str]:
+        return [one.data.decode() for one in site.topics[dead].log] if dead in site.topics else []
+
     def _at(self, site: str) -> set[str]:
         return {one.data.decode() for topic in self.sites[site].topics.values() for one in topic.log}
 
@@ -100,8 +103,10 @@ class GatewayLedger:
         """What was confirmed, and nobody has received."""
         return [one for one in self.stored if not self.arrived[one] and one not in self.gone]
 
-    def apart(self, subscription: str) -> list[str]:
+    def apart(self, subscription: str, dead: str) -> list[str]:
         """What one site has and the other lacks, and what waits at a site though it was acknowledged."""
+        letters = [set(self._letters(site, dead)) for site in self.sites.values()]
+        buried = set().union(*letters)  # of these a copy is held at the other site until that is the home
         lost = [max(site.disks_lost_s, default=0.0) for site in self.sites.values()]
         found = [
             f"{one} is not at {name}"
@@ -109,13 +114,15 @@ class GatewayLedger:
             for one in self.stored
             if one not in self.gone and self.begun[one] > max(lost) and one not in self._at(name)
         ]
+        if not max(lost):
+            found += [f"the letter of {one} is at one site alone" for one in sorted(letters[0] ^ letters[1])]
         for name, site in self.sites.items():
             if subscription in site.subscriptions and not self.forgetful:
-                left = set(self._waiting(site, subscription)) - self.unsure - self.gone
+                left = set(self._waiting(site, subscription)) - self.unsure - self.gone - buried
                 found += [f"{one} waits at {name}" for one in sorted(left)]
         return found
 
-    def judge(self, topic: str) -> None:
+    def judge(self, topic: str, dead: str) -> None:
         """The end."""
         for name, site in self.sites.items():
             self.looked["each site has each message once"] += 1
@@ -124,6 +131,11 @@ class GatewayLedger:
             twice = [one for one, count in often.items() if count > 1 and one not in self.overdue]
             if twice and not self.forgetful:
                 self._broken("each site has each message once", f"{name} has {twice[:5]} twice")
+            self.looked["a message becomes one letter"] += 1
+            letters = Counter(self._letters(site, dead))
+            twice = [one for one, count in letters.items() if count > 1 and one not in self.overdue]
+            if twice and not self.forgetful:
+                self._broken("a message becomes one letter", f"{name} has those of {twice[:5]} twice")
             if not self.away and not self.forgetful:
                 self._in_order(name, stored)
         if not self.away and not self.forgetful:

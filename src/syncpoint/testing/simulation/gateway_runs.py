@@ -23,6 +23,7 @@ from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.front.gateway import dual_delivery, dual_publisher, site_fill
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
 from syncpoint.front.gateway.gateway_file import Budget, DualTopics, GatewayFile, HealthSettings, SiteSpec
+from syncpoint.front.gateway.site_fill import fill_of
 from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.coverage import Coverage
@@ -36,6 +37,8 @@ from syncpoint.wire.protobuf.status import ack_outcomes
 from syncpoint.wire.transport.memory import Faults, MemoryChannel
 
 TOPIC, SUBSCRIPTION = "projects/p/topics/orders", "projects/p/subscriptions/billing"
+DEAD = "projects/p/topics/dead"
+POISON = 9  # every ninth message is refused until it is a letter
 ANSWERS = ("strict", "degrade", "available")
 OUTAGES = ("killed", "hung", "cut", "empty")
 GATEWAY_FAULTS = (*OUTAGES, "masked", "gateway", "losses")
@@ -111,11 +114,14 @@ class GatewayRun:
     async def _run(self) -> None:
         await self._new_gateway()
         await self._insist(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=TOPIC))
+        await self._insist(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=DEAD))
         record = pubsub.Subscription(
+            dead_letter_policy={"dead_letter_topic": DEAD, "max_delivery_attempts": 2},
             name=SUBSCRIPTION, topic=TOPIC, enable_message_ordering=True, ack_deadline_seconds=10,
             enable_exactly_once_delivery=self.exactly_once,
         )  # fmt: skip
         await self._insist(methods.SUBSCRIBER.CreateSubscription, record)
+        await self._until(self._prepared, HEAL_S)
         publishing = [self._start(self._publish(f"p{n}", key)) for n, key in enumerate(KEYS)]
         self._start(self._receive())
         self._start(self._acknowledge())
@@ -132,10 +138,10 @@ class GatewayRun:
         await asyncio.wait(publishing, timeout=HEAL_S)
         self.coverage.always("publishers get on", all(one.done() for one in publishing))
         await self._in_time("all is delivered", lambda: not self.ledger.owed(), DRAIN_S)
-        await self._in_time("sites agree", lambda: not self.ledger.apart(SUBSCRIPTION), DRAIN_S)
+        await self._in_time("sites agree", lambda: not self.ledger.apart(SUBSCRIPTION, DEAD), DRAIN_S)
         self.living = False
         await self._end()
-        self.ledger.judge(TOPIC)
+        self.ledger.judge(TOPIC, DEAD)
 
     async def _end(self) -> None:
         for task in self.clients:
@@ -150,7 +156,7 @@ class GatewayRun:
     async def _in_time(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
         if not await self._until(holds, seconds):
             states = [life.gateway.status()["sites"] for life in self.lives]
-            found = self.ledger.owed() or self.ledger.apart(SUBSCRIPTION) or states
+            found = self.ledger.owed() or self.ledger.apart(SUBSCRIPTION, DEAD) or states
             self.coverage.always(what, False, f"{found}"[:400])
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
@@ -158,6 +164,10 @@ class GatewayRun:
         while not (found := holds()) and self._now() < end:
             await asyncio.sleep(0.5)
         return found
+
+    def _prepared(self) -> bool:
+        """Whether letters, which no client publishes, are kept for the other site."""
+        return all(fill_of(DEAD) in site.subscriptions for site in self.sites.values())
 
     def _all_open(self) -> bool:
         """Whether all is well; who masked a site takes the mask away."""
@@ -316,7 +326,8 @@ class GatewayRun:
 
     async def _done_with(self, data: str, ack_id: str) -> None:
         await asyncio.sleep(2.0 * self.random.random() ** 4)
-        if self.publishing and self.random.random() < 0.08:
+        poison = int(data.split(".")[1]) % POISON == POISON - 1
+        if poison or (self.publishing and self.random.random() < 0.08):
             self.coverage.sometimes("a message is refused")
             nack = pubsub.ModifyAckDeadlineRequest(subscription=SUBSCRIPTION, ack_ids=[ack_id], ack_deadline_seconds=0)
             try:

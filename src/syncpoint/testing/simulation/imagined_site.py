@@ -9,15 +9,16 @@ one that comes back is taken back.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from syncpoint.base.model import reserved
 from syncpoint.base.model.errors import AlreadyExists, ConnectionRefused, NotFound, SyncpointError, Unavailable
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import Random
-from syncpoint.front.gateway.dual_publish import IDENTITY
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, health, pubsub
 from syncpoint.wire.protobuf.methods import Method
@@ -55,6 +56,7 @@ class ImaginedSubscription:
     left: dict[int, None] = field(default_factory=dict)
     leases: dict[int, _Lease] = field(default_factory=dict)
     streams: dict[Stream, float] = field(default_factory=dict)  # with the deadline of what is lent on it
+    attempts: Counter[int] = field(default_factory=Counter)
 
     @property
     def exactly_once(self) -> bool:
@@ -215,9 +217,11 @@ class ImaginedSite:
         topic = self._topic(asked.topic)
         return pubsub.PublishResponse(message_ids=[self.store(topic, one) for one in asked.messages])
 
-    def store(self, topic: ImaginedTopic, message: Any) -> str:
-        """Store a message, unless it is known by its identity; its id."""
-        identity = message.attributes.get(IDENTITY, "") if topic.window_s else ""
+    def store(self, topic: ImaginedTopic, message: Any, *, own: bool = False) -> str:
+        """Store a message, unless it is known by its identity; its id. `own`: the site publishes it."""
+        identity = message.attributes.get(reserved.IDENTITY, "") if topic.window_s else ""
+        if own and not identity.startswith(reserved.DERIVED):
+            identity = ""
         if identity in topic.known:
             return topic.known[identity]
         stored = pubsub.PubsubMessage.FromString(message.SerializeToString())
@@ -263,7 +267,7 @@ class ImaginedSite:
         def cancelled() -> None:
             over()
             for one in found:
-                self._give_back(one, [at for at, lease in one.leases.items() if lease.stream is stream])
+                self._give_back(one, [at for at, lease in one.leases.items() if lease.stream is stream], tried=False)
 
         self._calls[stream] = None
         stream.on_message = lambda request: self._when_awake(partial(first, request))
@@ -304,17 +308,33 @@ class ImaginedSite:
 
         return asyncio.get_running_loop().call_later(seconds, lambda: self._when_awake(over))
 
-    def _give_back(self, one: ImaginedSubscription, offsets: Iterable[int]) -> None:
-        """Lend these no more, nor what was lent of their keys after them."""
-        log = self.topics[one.record.topic].log
+    def _give_back(self, one: ImaginedSubscription, offsets: Iterable[int], *, tried: bool = True) -> None:
+        """Lend these no more, nor what was lent of their keys after them. `tried`: that counts as an attempt."""
+        log, policy = self.topics[one.record.topic].log, one.record.dead_letter_policy
         for offset in offsets:
             key = log[offset].ordering_key if one.record.enable_message_ordering else ""
             later = [at for at in one.leases if key and at > offset and log[at].ordering_key == key]
+            lent = one.leases.get(offset)
             for at in (offset, *later):
                 lease = one.leases.pop(at, None)
                 if lease is not None:
                     lease.timer.cancel()
+            # what a gateway holds counts in earnest: `docs/missing.md`
+            one.attempts[offset] += tried and lent is not None and b"authorization" in lent.stream.metadata
+            if (
+                one.attempts[offset] >= policy.max_delivery_attempts > 0
+                and offset in one.left
+                and policy.dead_letter_topic in self.topics
+            ):
+                self._bury(one, offset, log[offset])
         self._lend(one)
+
+    def _bury(self, one: ImaginedSubscription, offset: int, message: Any) -> None:
+        """Make a letter, as `subscribe.dead_letter` does, then acknowledge its message."""
+        dead = pubsub.PubsubMessage(data=message.data, attributes=message.attributes)
+        reserved.derive_identity(dead.attributes, "dead", one.record.name, 0, 0)
+        self.store(self.topics[one.record.dead_letter_policy.dead_letter_topic], dead, own=True)
+        del one.left[offset]
 
     # -- what comes back ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from syncpoint.base.model import reserved
 from syncpoint.front.gateway import site_fill
 from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import Doubts, DualPublish
@@ -70,6 +71,12 @@ def what_is_copied_is_acknowledged_first() -> AbstractContextManager[None]:
 def a_site_comes_back_as_it_was() -> AbstractContextManager[None]:
     """A site is not compared again after it was away."""
     return patched(SiteFill, left=lambda self, site: None)
+
+
+@planted("degrade", "killed", "hung", seed=0, run=run_gateways)
+def letters_of_two_sites_are_two() -> AbstractContextManager[None]:
+    """Sites call the letters that they make of one message by names of their own (rule 31)."""
+    return patched(reserved, derive_identity=lambda attributes, *made: None)
 
 
 @planted("degrade", "killed", "hung", seed=0, run=run_gateways)

@@ -9,10 +9,13 @@ from typing import Any
 
 from syncpoint.broker.pipeline import ack_exchange
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
+from syncpoint.catalog.metadata.home_sites import HomeSite
 from syncpoint.programs.federation.acks import ack_pair
+from syncpoint.programs.federation.acks.ack_rounds import AckRounds
+from syncpoint.programs.federation.acks.copied_tail import CopiedTail
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.site_runs import DELETED, KEPT, run_sites
+from syncpoint.testing.simulation.site_runs import DELETED, HOMED, KEPT, run_sites
 
 
 @planted(KEPT, seed=27, run=run_sites)
@@ -44,3 +47,21 @@ def maps_go_with_their_messages() -> AbstractContextManager[None]:
         patched(AckExchange, _block_leaves=lambda self, block: None),
         patched(AckExchange, _source_leaves=lambda self, source: None),
     )
+
+
+@planted(HOMED, seed=0, run=run_sites)
+def every_site_is_the_home() -> AbstractContextManager[None]:
+    """A site goes on delivering where another one is the home (rule 32)."""
+    return patched(HomeSite, elsewhere=property(lambda self: False))
+
+
+@planted(HOMED, seed=0, run=run_sites)
+def a_home_needs_no_tail() -> AbstractContextManager[None]:
+    """A site is the home before it has what the others took (rule 33)."""
+    return patched(CopiedTail, left=lambda self, heads: 0)
+
+
+@planted(HOMED, seed=1, run=run_sites)
+def a_home_needs_no_acknowledgements() -> AbstractContextManager[None]:
+    """A site is the home before it knows what was acknowledged elsewhere (rule 33)."""
+    return patched(AckRounds, step=lambda self: 0)

@@ -343,6 +343,7 @@ IMPORTED_WANTED = frozenset(
 
 SITES_WANTED = frozenset(
     {
+        "a home moves",
         "a late call counts",
         "a power cut",
         "a round is refused",
@@ -382,8 +383,8 @@ SIMULATIONS = {  # those with the longest lives first
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
-    "sites": SimulationKind(_run_sites, SITES_WANTED, tested=100, enough=60),
-    "gateways": SimulationKind(run_gateways, GATEWAYS_WANTED, tested=200, enough=60),
+    "sites": SimulationKind(_run_sites, SITES_WANTED, tested=180, enough=60),
+    "gateways": SimulationKind(run_gateways, GATEWAYS_WANTED, tested=120, enough=60),
 }
 
 

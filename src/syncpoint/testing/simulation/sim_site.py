@@ -37,6 +37,7 @@ from syncpoint.log.storage.store import Store
 from syncpoint.testing.rigs.memory_files import MemoryFiles
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline, pubsub
+from syncpoint.wire.transport.calls import Methods
 from syncpoint.wire.transport.memory import MemoryChannel
 
 TOPIC, SUBSCRIPTION = "projects/p/topics/orders", "projects/p/subscriptions/billing"
@@ -75,10 +76,20 @@ class LoneHome:
 
 
 class SimSite:
-    """A site with one topic and one subscription. `retention_s`: of the topic; 0: what is acknowledged is deleted."""
+    """A site with one topic and one subscription. `retention_s`: of the topic; 0: what is acknowledged is deleted.
+    `further`: methods that it serves, too; `lent`: what a consumer has.
+    """
 
-    def __init__(self, name: str, random: Random, clock: ManualClock, retention_s: int = 0) -> None:
-        self.name, self.random, self.clock = name, random, clock
+    def __init__(
+        self,
+        name: str,
+        random: Random,
+        clock: ManualClock,
+        retention_s: int = 0,
+        further: Callable[[SimSite], Methods] = lambda site: {},
+    ) -> None:
+        self.name, self.random, self.clock, self.further = name, random, clock, further
+        self.lent: list[StoredMessage] = []
         self.files = MemoryFiles()
         self.universe: int | None = None
         self.loop = asyncio.new_event_loop()
@@ -105,7 +116,7 @@ class SimSite:
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(self.publish, self.loop.call_soon, self.publish.commit._later, LoneHome(self.publish))
         self.acks = AckExchange(self.publish, self.writer.state)
-        self.channel = MemoryChannel({**self.writer.methods(), **self.acks.methods()})
+        self.channel = MemoryChannel({**self.writer.methods(), **self.acks.methods(), **self.further(self)})
         self.run(self.writer.finish_decided())
         self.acks.recover()
 
@@ -118,6 +129,7 @@ class SimSite:
         self.loop = asyncio.new_event_loop()
         self.files.faults.clear()
         self.files.power_cut(self.random)
+        self.lent.clear()
 
     def close(self) -> None:
         """End it."""
@@ -171,13 +183,17 @@ class SimSite:
 
     def change(self, *changes: CatalogChange) -> None:
         """Change the catalog, and persist it."""
+        self.apply(*changes)
+        self.rest()
+
+    def apply(self, *changes: CatalogChange) -> None:
+        """Change the catalog, to be persisted as time passes."""
         catalog = self.publish.catalog
         assigned = catalog.assign(changes)
         self.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)
-        self.rest()
 
     @property
     def record(self) -> Subscription:

@@ -22,10 +22,12 @@ from syncpoint.catalog.metadata.seek_stamps import stamped
 from syncpoint.programs.federation.acks import ack_pair
 from syncpoint.programs.federation.acks.ack_pair import AckPair, RoundResult, SiteEnd
 from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.moving_homes import SiteServers, home_methods
 from syncpoint.testing.simulation.sim_runs import RunResult
-from syncpoint.testing.simulation.sim_site import SUBSCRIPTION, SimSite
+from syncpoint.testing.simulation.sim_site import SUBSCRIPTION, SimSite, StoredMessage
 
 KEPT, DELETED = "kept", "deleted"  # a topic with a retention, and seeks; or what is acknowledged is deleted
+HOMED = "homed"  # as kept, without seeks: one of three sites delivers, and that moves
 STEPS = 60
 ROUNDS_MAX = 40
 Round = Generator[ack_pair.AckCall, Any, RoundResult]
@@ -55,12 +57,15 @@ class _Flow:
 class SiteRun:
     """The life of two sites."""
 
-    def __init__(self, seed: int, kept: bool, trace: Trace | None) -> None:
-        self.random, self.clock, self.kept, self._trace = SeededRandom(seed), ManualClock(), kept, trace
-        retention_s = 30 * 86_400 if kept else 0
-        self.sites = [SimSite(name, self.random, self.clock, retention_s) for name in "ab"]
-        one, other = self.sites
-        self.flows = [_Flow("f", one, other), _Flow("g", other, one)]
+    def __init__(self, seed: int, shape: str, trace: Trace | None) -> None:
+        self.random, self.clock, self._trace = SeededRandom(seed), ManualClock(), trace
+        self.kept, self.homed = shape != DELETED, shape == HOMED
+        retention_s = 30 * 86_400 if self.kept else 0
+        names = "abc" if self.homed else "ab"
+        self.sites = [SimSite(name, self.random, self.clock, retention_s, home_methods) for name in names]
+        self.flows = [_Flow(a.name + b.name, a, b) for a in self.sites for b in self.sites if a is not b]
+        by_name = {site.name: site for site in self.sites}
+        self.servers = SiteServers(by_name, {(one.source.name, one.target.name): one.name for one in self.flows})
         self.slow: list[tuple[_Flow, Round, Any]] = []  # rounds that stand still, and what they would go on with
         self.happened: Counter[str] = Counter()
         self.confirmed: list[tuple[bytes, Stamp]] = []
@@ -79,6 +84,8 @@ class SiteRun:
             self._publish(flow.source)
             self._copy(flow)
             self._round(flow, whole=True)
+        if self.homed:
+            self._move()
         for _ in range(STEPS):
             self.clock.advance(0.05)
             self._step()
@@ -93,7 +100,7 @@ class SiteRun:
         if lot < 20:
             self._publish(site)
         elif lot < 42:
-            self._consume(site)
+            (self._deliver if self.homed else self._consume)(site)
         elif lot < 56:
             self._copy(flow)
         elif lot < 76:
@@ -102,6 +109,8 @@ class SiteRun:
             self._go_on()
         elif lot < 90:
             self._crash(site)
+        elif self.homed:
+            self._move()
         elif self.kept:
             self._seek(site)
         else:
@@ -122,6 +131,9 @@ class SiteRun:
     def _consume(self, site: SimSite) -> None:
         waiting = site.waiting()
         some = [one for one in waiting if self.random.random() < 0.5]
+        self._acknowledge(site, some)
+
+    def _acknowledge(self, site: SimSite, some: Sequence[StoredMessage]) -> None:
         stamp = self._stamp(site)
         confirmed = site.acknowledge(some)
         acked = [(one.data, stamp) for one in some]
@@ -130,6 +142,48 @@ class SiteRun:
             self.confirmed += acked
         self.happened["acknowledged"] += len(some)
         self.note(f"{site.name} acknowledges {[one.data for one in some]} at {stamp}: {confirmed}")
+
+    # -- homes -------------------------------------------------------------------------------------------------------
+
+    def _deliver(self, site: SimSite) -> None:
+        """As a consumer does that keeps messages for a while; where another site is the home it gets none."""
+        acked = {data for data, _ in self.confirmed}
+        if not site.record.options.receive_suspended:
+            held = {one.data for one in site.lent}
+            fresh = [one for one in site.waiting() if one.data not in held and self.random.random() < 0.5]
+            for one in fresh:
+                if one.data in acked:
+                    self.violations.append(f"acknowledged stays acknowledged: {one.data!r} is delivered at {site.name}")
+            site.lent += fresh
+            self.note(f"{site.name} delivers {[one.data for one in fresh]}")
+        done = [one for one in site.lent if self.random.random() < 0.5]
+        site.lent = [one for one in site.lent if one not in done]
+        self._acknowledge(site, done)
+
+    def _move(self) -> None:
+        """Move the home; while that waits, consumers end and links copy."""
+        home, lives = self._one_of(self.sites), [site.lives for site in self.sites]
+        others = {data for data in self.published_ns if not data.startswith(home.name.encode())}
+
+        def sleep(seconds: float) -> None:
+            self.clock.advance(seconds)
+            self._copy(self._one_of(self.flows))
+            self._deliver(self._one_of(self.sites))
+            if self.random.random() < 0.03:
+                self._crash(self._one_of(self.sites))
+
+        try:
+            found = self.servers.move(home.name, self.clock.monotonic, sleep, drain_s=30.0)
+        except SyncpointError as error:
+            self.happened["a home stays where it is"] += 1
+            self.note(f"{home.name} does not become the home: {error}")
+            return
+        self.happened["a home moves"] += 1
+        self.note(f"{home.name} is the home: {found}")
+        if found.epoch > 2 and lives == [site.lives for site in self.sites]:
+            lacking = others - {one.data for one in home.stored()}
+            if lacking:
+                self.violations.append(f"a home has what others took: {home.name} lacks {sorted(lacking)}")
 
     def _stamp(self, site: SimSite) -> Stamp:
         last, record = stamped(site.publish.catalog, 11), site.record
@@ -244,12 +298,11 @@ class SiteRun:
         self.violations.append(f"sites agree: two sites do not come to rest in {ROUNDS_MAX} rounds")
 
     def _judge(self) -> None:
-        one, other = self.sites
-        stamps = self._stamp(one), self._stamp(other)
-        if stamps[0] != stamps[1]:
-            self.violations.append(f"sites agree: a stands at the seek {stamps[0]}, b at {stamps[1]}")
+        stamps = {site.name: self._stamp(site) for site in self.sites}
+        if not self.homed and len(set(stamps.values())) > 1:
+            self.violations.append(f"sites agree: they stand at the seeks {stamps}")
             return
-        stamp = stamps[0]
+        stamp = next(iter(stamps.values()))
         acked = {data for data, at in self.confirmed if at == stamp}
         tried = {data for data, at in self.tried if at == stamp}
         before_ns = self.seeks.get(stamp, -1)
@@ -264,7 +317,9 @@ class SiteRun:
                     self.violations.append(f"nothing is lost: {data!r} is not stored at {site.name}")
             for data in sorted((owed & there) - left):
                 self.violations.append(f"nothing is lost: {data!r} waits nowhere at {site.name}")
-        for data in sorted((waiting[0] ^ waiting[1]) & stored[0] & stored[1]):
+        everywhere = stored[0].intersection(*stored[1:])
+        differ = waiting[0].union(*waiting[1:]) - waiting[0].intersection(*waiting[1:])
+        for data in sorted(differ & everywhere):
             self.violations.append(f"sites agree: {data!r} waits at one site only")
 
 
@@ -276,13 +331,13 @@ def run_sites(
     beyond: bool = False,
     trace: Trace | None = None,
 ) -> RunResult:
-    """Run one seed. `shape`: `KEPT` or `DELETED`; drawn from the seed unless given."""
+    """Run one seed. `shape`: `KEPT`, `DELETED` or `HOMED`; drawn from the seed unless given."""
     begun = time.monotonic()
-    kept = shape == KEPT if shape is not None else seed % 2 == 0
+    shape = shape or (KEPT, DELETED, HOMED)[seed % 3]
     if trace is None:
         logging.disable(logging.CRITICAL)
     try:
-        life = SiteRun(seed, kept, trace)
+        life = SiteRun(seed, shape, trace)
         life.run()
     finally:
         if trace is None:
