@@ -161,7 +161,7 @@ class AckBook:
             if copy is not None and same_message(identity, copy[1], at):
                 del self.held[identity]
                 found.append(copy[0])
-                known[self._held_at] = copy[1]
+                self.leaving[self._held_at + copy[0]] = identity, copy[1]
             self._note(identity, at, known)
         return found
 

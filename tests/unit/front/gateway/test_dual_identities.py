@@ -134,3 +134,13 @@ def test_a_second_message_of_a_publishers_identity_is_not_taken_for_the_first() 
     late.deliver("eu.", "1", "order-7", 100.0)
     assert late.hold("us.", "order-7", "copy-2", 130.0)
     assert late.acknowledged(["eu.1"]) == []
+
+
+def test_a_copy_that_a_peer_reported_is_left_out_until_its_site_confirms_it() -> None:
+    book = AckBook(TAGS)
+    assert book.hold("us.", "gw-a", "copy", 0.0)
+    assert book.reported([("gw-a", 0.0, [("eu.", 0.0)])]) == ["copy"]
+    book.answered("us.", ["copy"], confirmed=False)
+    assert not book.hold("us.", "gw-a", "copy-2", 0.0)
+    book.answered("us.", ["copy-2"], confirmed=True)
+    assert book.hold("us.", "gw-a", "copy-3", 0.0)  # after a seek
