@@ -239,6 +239,8 @@ class Gateway:
         else:
             if health.HealthCheckResponse.FromString(answer).status == health.HealthCheckResponse.SERVING:
                 self.board.answered(name, loop.time())
+                if name == self.board.home:
+                    self.streams.come_home()
             else:
                 self._missed(name, "it takes no work: it is stopping, or its log cannot be written")
 

@@ -50,6 +50,8 @@ class GatewayStreams:
         self.calls, self.drain_s = calls, drain_s
         self.tasks = Tasks()
         self.open: dict[GatewayStream, None] = {}
+        self.astray: set[GatewayStream] = set()
+        """Those that opened at another site than the home, which refused them."""
         self.moved = self.responses = self.upward_bytes = 0
         self.book_of: Callable[[CallContext, str], Awaitable[DualBook | None]] = _no_book
 
@@ -65,6 +67,13 @@ class GatewayStreams:
             stream.finish(error)
             return
         self.open[self.made(stream, who)] = None
+
+    def come_home(self) -> None:
+        """The home answers: what is astray goes there, also when the home was never masked."""
+        astray, self.astray = self.astray, set()
+        for one in astray:
+            if one.link is not None and one.link.name != self.calls.board.home:
+                one.move()
 
     def made(self, stream: StreamingCall, who: str) -> GatewayStream:
         """The relay of a stream."""
@@ -285,6 +294,8 @@ class GatewayStream:
         try:
             await upstream.send(opening)
             self.link, self._upstream = link, upstream
+            if link.name != self.streams.calls.board.home:
+                self.streams.astray.add(self)
             if self._book is not None:
                 self._book.streams[link.name] = self._book.streams.get(link.name, 0) + 1
                 self._receives = link.name
@@ -356,6 +367,7 @@ class GatewayStream:
         self._upward.clear()
         self._count(-self._upward_bytes)
         self.streams.open.pop(self, None)
+        self.streams.astray.discard(self)
         if self._moving:
             self._done_with()
         self.streams.calls.bounds.close_stream(self.who)

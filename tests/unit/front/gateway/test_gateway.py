@@ -541,3 +541,20 @@ def test_a_masked_site_that_was_away_is_compared_anew() -> None:
         assert len(harness.gateway.publisher.both) == 0
 
     in_harness(work, "degrade")
+
+
+def test_a_stream_that_the_home_refused_for_a_moment_comes_home() -> None:
+    """The home was never masked, so nothing changed that would move it."""
+
+    async def work(harness: Harness) -> None:
+        home, harness.gateway.links["eu"] = harness.gateway.links["eu"], harness.gateway.links["us"]
+        stream = harness.client.stream(methods.SUBSCRIBER.StreamingPull)
+        await stream.send(pubsub.StreamingPullRequest(subscription="s").SerializeToString())
+        assert await stream.receive()  # at us
+        harness.gateway.links["eu"] = home
+        with pytest.raises(SyncpointError) as caught:
+            await stream.receive()
+        assert caught.value.code is Code.UNAVAILABLE
+        assert harness.gateway.board.sites["eu"].changes == 0
+
+    in_harness(work)
