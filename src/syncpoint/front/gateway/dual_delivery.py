@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from syncpoint.base.model.errors import SyncpointError, Unavailable
@@ -34,6 +35,7 @@ from syncpoint.wire.protobuf.status import ack_outcomes
 HELD_MAX: Final = 10_000
 IDS_EACH: Final = 2_500  # of one request
 FLUSH_S: Final = 0.05
+UNDERWAY_S: Final = 1.0
 EXTEND_S: Final = LEASE_S / 3
 IDLE_S: Final = 60.0  # of a subscription that is pulled from, without a stream
 BOOKS_MAX: Final = 10_000
@@ -232,7 +234,10 @@ class DualBook:
                 if self.delivery.board.sites[site].answers:
                     unknown_ids = await self.send(site, methods.SUBSCRIBER.Acknowledge, ids)
                 tag, failed = self.delivery.own.links[site].tag.decode(), set(unknown_ids)
-                self.acks.answered(tag, (one for one in ids if one not in failed), confirmed=True)
+                good = [one for one in ids if one not in failed]  # what was lent again before that may still come
+                asyncio.get_running_loop().call_later(
+                    UNDERWAY_S, partial(self.acks.answered, tag, good, confirmed=True)
+                )
                 self.acks.answered(tag, unknown_ids, confirmed=False)
 
     async def send(self, site: str, method: methods.Method, ids: Sequence[str], **fields: Any) -> Sequence[str]:
