@@ -138,7 +138,7 @@ class BridgeProcess:
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(self._line, stdout=output, stderr=output)
         if connected:
-            self.until("connected", 1)
+            self.until("connects", 1)  # it may be gone again already
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.status_file.read_text()) if self.status_file.exists() else {}
