@@ -58,7 +58,8 @@ def home(settings: Settings, subscription: str, site: str, file: Path, drain: fl
     inform(f"[{subscription}] is delivered by {moved.home} (epoch {moved.epoch}).")
     if moved.outstanding is None:
         inform(
-            "How many messages consumers of the other sites still have is unknown: it needs pubsub.subscriptions.get."
+            "What consumers of the other sites still have is unknown, so messages may come twice: the exchange of"
+            " acknowledgements fails (`syncpoint federation acks`), or pubsub.subscriptions.get is not granted."
         )
     elif moved.outstanding:
         inform(f"Consumers of the other sites still have {moved.outstanding} messages, which may be delivered twice.")

@@ -111,15 +111,22 @@ class AckRounds:
         return brought
 
     def completed(self, subscription: str, sites: Iterable[str]) -> bool:
-        """Whether each pair of these sites has exchanged all there was in its last round; where nothing is copied yet,
-        there is nothing.
+        """Whether each pair of these sites has exchanged all there was in its last round; False where there is none,
+        since nothing is copied yet.
         """
-        found = [
+        return bool(self._pairs(subscription, sites)) and not self.unfinished(subscription, sites)
+
+    def unfinished(self, subscription: str, sites: Iterable[str]) -> bool:
+        """Whether a pair of these sites failed in its last round, or has more to exchange."""
+        return any(one.unfinished for one in self._pairs(subscription, sites))
+
+    def _pairs(self, subscription: str, sites: Iterable[str]) -> list[_Going]:
+        among = set(sites)
+        return [
             one
             for one in self._going.values()
-            if one.state.subscription == subscription and {one.state.source, one.state.target} <= set(sites)
+            if one.state.subscription == subscription and {one.state.source, one.state.target} <= among
         ]
-        return bool(found) and not any(one.unfinished for one in found)
 
     def hurry(self) -> None:
         """Let the next step look for subscriptions, and try what rests."""

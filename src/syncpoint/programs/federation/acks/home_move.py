@@ -139,8 +139,11 @@ class HomeMove:
         while True:
             outstanding, lacked = self._outstanding(names), tail.left(heads)
             rounds.hurry()
-            if (not rounds.step() and outstanding == 0 and not lacked) or self._clock() >= end:
-                return outstanding, lacked
+            news = rounds.step() or rounds.unfinished(self._short, (*names, self._home))
+            if not news and outstanding == 0 and not lacked:
+                return 0, 0
+            if self._clock() >= end:
+                return outstanding or (None if news else 0), lacked
             self._sleep(LOOK_S)
 
     def _lacks(self, messages: int, *, held: bool = False) -> FailedPrecondition:

@@ -34,6 +34,7 @@ class SitesInMemory(ServersInMemory):
         self.away: set[str] = set()
         self.copied = [100]  # of 100 messages that a site has; one look after the other
         self.steps: list[str] = []
+        self.unanswered = 0  # exchanges that fail before one works
 
     def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
         name = cluster.name
@@ -50,6 +51,10 @@ class SitesInMemory(ServersInMemory):
             self.steps.append(f"{name} knows {request.home} {request.epoch}")
             assert (request.site, request.subscription) == (name, "projects/shop/subscriptions/billing")
             return pipeline.SetHomeResponse()
+        if method == "AckExchange.AckChanges" and not request.homes_only and self.unanswered:
+            self.unanswered -= 1
+            self.steps.append("no exchange")
+            raise Unavailable("the link is down")
         answer = super().call(cluster, method, request)
         if method == "AckExchange.AckChanges":
             answer.home, answer.home_epoch = self.homes[name]
@@ -93,6 +98,16 @@ def test_consumers_that_do_not_end_are_waited_for_no_longer_than_asked(tmp_path:
     sites.outstanding["a"] = [7]
     assert move(tmp_path, sites, "b", drain_s=1.0).outstanding == 7
     assert sites.homes == {"a": ("b", 6), "b": ("b", 6)}
+
+
+def test_an_exchange_that_fails_is_no_exchange_without_news(tmp_path: Path) -> None:
+    sites = SitesInMemory()
+    sites.unanswered = 3
+    assert move(tmp_path, sites, "b").outstanding == 0
+    assert sites.steps[-2:] == ["b knows b 6", "a knows b 6"]
+    assert sites.unanswered == 0, "it was tried until it worked"
+    sites.unanswered = 1000
+    assert move(tmp_path, sites, "a", drain_s=1.0).outstanding is None, "what was acknowledged at b is not known"
 
 
 def test_a_site_that_is_away_stops_a_move_unless_it_is_forced(tmp_path: Path) -> None:
