@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from syncpoint.base.model.key_homes import NOWHERE, SLOTS, SlotHome, Slots, later, slots_of
+from syncpoint.base.model.key_homes import BY_KEY, NOWHERE, SLOTS, SlotHome, Slots, later, slots_of
 from syncpoint.base.model.names import parse_subscription
 from syncpoint.catalog.metadata.home_sites import (
     HomeSite,
@@ -30,6 +30,7 @@ from syncpoint.wire.protobuf.serving import served
 from syncpoint.wire.transport.calls import Methods
 
 NAME_MAX = 255
+EPOCH_MAX = 1 << 62  # what moves it has room for higher ones
 
 
 def home_methods(control: ControlPlane) -> Methods:
@@ -65,18 +66,24 @@ def _check(asked: pipeline.SetHomeRequest) -> None:
         _check_home("", asked.home, asked.epoch)
     elif asked.home or asked.epoch:
         raise InvalidArgument("keys", "must not come with `home` or `epoch`, which are for all keys")
+    if len(asked.keys) > SLOTS:
+        raise InvalidArgument("keys", f"must be at most {SLOTS} ranges: there are no more slots")
     for place, one in enumerate(asked.keys):
         if not one.first <= one.last < SLOTS:
             raise InvalidArgument(f"keys[{place}].last", f"must be from keys[{place}].first to {SLOTS - 1}")
-        if one.home or one.epoch:  # else nothing is decided about these
+        if one.home or one.epoch or one.taken_from:  # else nothing is decided about these
             _check_home(f"keys[{place}].", one.home, one.epoch)
+        if len(one.taken_from) > NAME_MAX:
+            raise InvalidArgument(f"keys[{place}].taken_from", f"must have at most {NAME_MAX} characters")
 
 
 def _check_home(place: str, home: str, epoch: int) -> None:
     if not 0 < len(home) <= NAME_MAX:
         raise InvalidArgument(f"{place}home", f"must be the name of a site, of at most {NAME_MAX} characters")
-    if epoch < 1:
-        raise InvalidArgument(f"{place}epoch", "must be at least 1")
+    if home == BY_KEY:
+        raise InvalidArgument(f"{place}home", f"must not be {BY_KEY!r}: name the homes of keys in `keys`")
+    if not 1 <= epoch <= EPOCH_MAX:
+        raise InvalidArgument(f"{place}epoch", f"must be from 1 to {EPOCH_MAX}")
 
 
 def _wanted(asked: pipeline.SetHomeRequest, record: Subscription, known: Slots) -> Slots:

@@ -86,6 +86,11 @@ async def test_requests_that_mean_nothing_name_their_field(harness: ServicerHarn
         (r"keys\[1\].home", {"keys": [slot("us", 1), slot("x" * 256, 1)]}),
         (r"keys\[0\].home", {"keys": [slot("", 1)]}),
         (r"keys\[0\].epoch", {"keys": [slot("us", 0)]}),
+        (r"keys\[0\].epoch", {"keys": [slot("us", (1 << 62) + 1)]}),
+        ("keys: must be at most 256 ranges", {"keys": [slot("us", 1)] * (SLOTS + 1)}),
+        (r"keys\[0\].taken_from", {"keys": [slot("us", 1, taken_from="x" * 256)]}),
+        (r"keys\[0\].home", {"keys": [slot("", 0, taken_from="eu")]}),
+        (r"home: must not be '\(by key\)'", {"home": "(by key)", "epoch": 1}),
     ]
     for field, fields in bad:
         with pytest.raises(SyncpointError, match=field) as caught:
