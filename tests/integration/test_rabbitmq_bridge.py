@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def test_a_message_of_a_queue_has_the_properties_of_amqp(
     letters = space.subscription(space.topic("letters"), "letters")
     rule = {"queue": queue, "topic": "orders", "key": "{header.customer}", "id": "{message_id}"}
     headers = {"customer": "c1", "count": 3, "paid": True, "raw": b"\xff", "sys.MessageId": "forged", "list": [1, "a"]}
+    headers["price"] = Decimal("1.5")
     given = {"content_type": "text/plain", "correlation_id": "c", "priority": 3, "timestamp": 5}
     with node.channel() as channel:
         channel.queue_declare(queue, passive=True)
@@ -68,6 +70,7 @@ def test_a_message_of_a_queue_has_the_properties_of_amqp(
     assert dict(found.attributes) == {
         "customer": "c1",
         "count": "3",
+        "price": "1.5",
         "paid": "true",
         "raw": "/w==",
         "list": '[1, "a"]',

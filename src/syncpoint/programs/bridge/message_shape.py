@@ -85,7 +85,10 @@ def topic_path(project: str, name: str) -> str:
 
 def shaped(message: ForeignMessage, rule: IncomingRule, project: str) -> ShapedMessage:
     """What the message becomes; `project` completes short names. Raises `UnfitMessage`."""
-    topic = topic_path(project, _filled(rule.topic, message.values) or "")
+    topic = _filled(rule.topic, message.values) or ""
+    if not rule.topic.startswith("projects/"):  # else a sender could name a topic of any project
+        topic = f"projects/{project}/topics/{topic}"
+    topic = topic_path(project, topic)
     attributes = dict(message.attributes)
     identity = _filled(rule.id, message.values)
     if identity:

@@ -19,6 +19,7 @@ from syncpoint.base.model.errors import FailedPrecondition
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.programs.bridge.bridge_file import OtherBroker
 from syncpoint.programs.bridge.broker_access import password_of, tls_of
+from syncpoint.programs.bridge.rabbit_shape import read_headers_whole
 
 RECONNECT_FIRST_S: Final = 1.0
 RECONNECT_MOST_S: Final = 60.0
@@ -37,6 +38,7 @@ class RabbitLink:
 
     def __init__(self, broker: OtherBroker) -> None:
         """Raises `OSError` for files that cannot be read."""
+        read_headers_whole()
         given: dict[str, Any] = {"ssl_options": SSLOptions(tls_of(broker), broker.host)} if broker.tls else {}
         if broker.user:
             given["credentials"] = PlainCredentials(broker.user, password_of(broker) or "")
