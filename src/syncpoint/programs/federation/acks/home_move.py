@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.base.model.key_homes import BY_KEY
-from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_request
+from syncpoint.programs.federation.acks.ack_pair import home_request
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
 from syncpoint.programs.federation.acks.copied_tail import CopiedTail, Heads
+from syncpoint.programs.federation.acks.linked_sites import ends_of, part_with
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.servers import Servers
-from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.wire.protobuf.messages import admin, pipeline
 
 LOOK_S = 0.25
@@ -39,7 +39,7 @@ class MovedHome:
 
 
 class HomeMove:
-    """One subscription, by its id, over the links that exchange acknowledgements."""
+    """One subscription, by its id or its full name, over the links that exchange its acknowledgements."""
 
     def __init__(
         self,
@@ -50,15 +50,13 @@ class HomeMove:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Raises `NotFound` for a site that no link with `acks` has."""
-        self._links = [link for link in links if link.acks]
-        self._servers, self._short, self._home = servers, subscription, home
+        """Raises `NotFound` for a site that no link with `acks` has, `FailedPrecondition` for an id that several
+        subscriptions have.
+        """
+        self._links, self._short = part_with(links, servers, subscription)
+        self._servers, self._home = servers, home
         self._clock, self._sleep = clock, sleep
-        self._ends: dict[str, tuple[FederatedCluster, SiteEnd]] = {}
-        for link in self._links:
-            for cluster, project in ((link.source, link.source_project), (link.target, link.target_project)):
-                end = SiteEnd(cluster.name, f"projects/{project}/subscriptions/{subscription}")
-                self._ends.setdefault(cluster.name, (cluster, end))
+        self._ends = ends_of(self._links, self._short)
         if home not in self._ends:
             known = ", ".join(sorted(self._ends)) or "none"
             raise NotFound(home, f"No task with `acks: true` has a site {home!r}; there is {known}.")

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
 from syncpoint.base.model.key_homes import NOWHERE, SlotHome, Slots, later
-from syncpoint.programs.federation.acks.ack_pair import SiteEnd, home_slots, keys_request
+from syncpoint.programs.federation.acks.ack_pair import home_slots, keys_request
+from syncpoint.programs.federation.acks.linked_sites import ends_of, part_with
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.servers import SERVER_IS_GONE, Servers
-from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.wire.protobuf.messages import admin, pipeline
 
 
@@ -31,16 +31,13 @@ class KnownKeys(NamedTuple):
 
 
 class KeySites:
-    """One subscription, by its id, over the links that exchange acknowledgements."""
+    """One subscription, by its id or its full name, over the links that exchange its acknowledgements."""
 
     def __init__(self, links: Sequence[FederationLink], servers: Servers, subscription: str) -> None:
-        self.links = [link for link in links if link.acks]
-        self.servers, self.subscription = servers, subscription
-        self.ends: dict[str, tuple[FederatedCluster, SiteEnd]] = {}
-        for link in self.links:
-            for cluster, project in ((link.source, link.source_project), (link.target, link.target_project)):
-                end = SiteEnd(cluster.name, f"projects/{project}/subscriptions/{subscription}")
-                self.ends.setdefault(cluster.name, (cluster, end))
+        """Raises `FailedPrecondition` for an id that several subscriptions have."""
+        self.links, self.subscription = part_with(links, servers, subscription)
+        self.servers = servers
+        self.ends = ends_of(self.links, self.subscription)
 
     def check(self, sites: Iterable[str]) -> None:
         """Raises `NotFound` for a site that no link with `acks` has."""

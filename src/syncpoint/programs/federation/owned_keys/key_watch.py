@@ -18,6 +18,7 @@ from typing import Any
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.key_homes import MOVING, SlotHome
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds, ExchangeState
+from syncpoint.programs.federation.acks.linked_sites import named_at, parts_of
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.owned_keys.acked_sets import (
     AckedSets,
@@ -56,65 +57,87 @@ class KeyWatch:
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._links = [link for link in links if link.keys is not None and link.keys.takeover_s is not None]
+        self._parts = parts_of(link for link in links if link.keys is not None and link.keys.takeover_s is not None)
         self._servers, self._save, self._clock, self._sleep, self._wall = servers, save, clock, sleep, wall
         self.records = load()
         self._machines: dict[str, TakeOver] = {}
         self._taken: dict[str, set[str]] = {}  # by subscription: sites that keys were taken from
+        for one in self.records:
+            if not one["back_at"]:  # before a first look: what is exchanged now could not be compared then
+                self._taken.setdefault(one["subscription"], set()).add(one["lost"])
         self._look_at = 0.0
 
     def waits(self, pair: ExchangeState) -> bool:
         """Whether a pair must not be exchanged now."""
-        return not self._taken.get(pair.subscription, set()).isdisjoint((pair.source, pair.target))
+        if not self._taken or (part := self._part(pair)) is None:
+            return False
+        return not self._taken.get(self._called(part, pair.subscription), set()).isdisjoint((pair.source, pair.target))
 
     def step(self, states: Iterable[ExchangeState]) -> None:
         """Look, now and then."""
-        if not self._links or self._clock() < self._look_at:
+        if not self._parts or self._clock() < self._look_at:
             return
-        names = {link.name for link in self._links}
-        for short in sorted({one.subscription for one in states if one.flow.rpartition(".")[0] in names}):
+        named = {
+            named_at(part, one.subscription): (part, one.subscription)
+            for one in states
+            if (part := self._part(one)) is not None
+        }
+        for name, (part, short) in sorted(named.items()):
             try:
-                self._look(short)
+                self._look(part, name, self._called(part, short))
             except SyncpointError as error:
                 log.warning("keys of %s are checked again later: %s", short, error)
-        self._look_at = self._clock() + LOOK_S
+        if named:
+            self._look_at = self._clock() + LOOK_S
 
-    def _look(self, short: str) -> None:
-        sites = KeySites(self._links, self._servers, short)
+    def _part(self, pair: ExchangeState) -> list[FederationLink] | None:
+        """The links among which the subscription of a pair lives; None: its keys are not taken over."""
+        found = None
+        longest = 0
+        for part in self._parts:
+            for link in part:
+                if longest < len(link.name) and pair.flow.startswith(f"{link.name}."):
+                    found, longest = part, len(link.name)
+        return found
+
+    def _called(self, part: list[FederationLink], short: str) -> str:
+        """What records call a subscription: its id, unless that may be the id of several."""
+        return short if len(self._parts) == 1 else named_at(part, short)
+
+    def _look(self, part: list[FederationLink], name: str, called: str) -> None:
+        sites = KeySites(part, self._servers, name)
         known = sites.known()
-        policy = self._links[0].keys
+        policy = part[0].keys
         assert policy is not None
         assert policy.takeover_s is not None
-        machine = self._machines.setdefault(short, TakeOver(policy.takeover_s, dict(policy.weights)))
+        machine = self._machines.setdefault(called, TakeOver(policy.takeover_s, dict(policy.weights)))
         for lost, decided in machine.looked(known, self._clock()).items():
-            self._take(sites, known, lost, decided)
+            self._take(sites, called, known, lost, decided)
         taken = {one.taken_from for one in known.newest if one.taken_from}
-        self._taken[short] = taken | {one["lost"] for one in self._open(short)}
+        self._taken[called] = taken | {one["lost"] for one in self._open(called)}
         for lost in sorted(taken & known.at.keys()):
-            self._come_back(sites, known, lost)
-        for record in self._open(short):
+            self._come_back(sites, called, known, lost)
+        for record in self._open(called):
             if record["lost"] in known.at and record["lost"] not in taken:  # the program died before it was written
                 self._close(record, None, 0)
 
-    def _open(self, short: str) -> list[Record]:
-        return [one for one in self.records if one["subscription"] == short and not one["back_at"]]
+    def _open(self, called: str) -> list[Record]:
+        return [one for one in self.records if one["subscription"] == called and not one["back_at"]]
 
     # -- a site is lost ----------------------------------------------------------------------------------------------
 
-    def _take(self, sites: KeySites, known: KnownKeys, lost: str, decided: Mapping[int, SlotHome]) -> None:
+    def _take(self, sites: KeySites, called: str, known: KnownKeys, lost: str, decided: Mapping[int, SlotHome]) -> None:
         record = {
-            "subscription": sites.subscription, "lost": lost, "slots": len(decided), "at": self._wall(), "back_at": 0.0,
+            "subscription": called, "lost": lost, "slots": len(decided), "at": self._wall(), "back_at": 0.0,
             "known": {flow.name: self._stored(sites, flow, lost) for flow in self._flows(sites, known, lost)},
             "twice": None, "lent": 0, "ids": [],
         }  # fmt: skip
         self.records = [*self.records, record][-RECORDS_MAX:]
         self._save(self.records)  # first: who begins anew in between must know what was known
-        self._taken.setdefault(sites.subscription, set()).add(lost)
+        self._taken.setdefault(called, set()).add(lost)
         for site in known.at:
             sites.notify(site, decided)
-        log.warning(
-            "%s does not answer: %d slots of %s are delivered elsewhere", lost, len(decided), sites.subscription
-        )
+        log.warning("%s does not answer: %d slots of %s are delivered elsewhere", lost, len(decided), called)
 
     def _stored(self, sites: KeySites, flow: Flow, lost: str) -> dict[str, Any]:
         """What the end of a flow that answers has acknowledged."""
@@ -156,11 +179,11 @@ class KeyWatch:
 
     # -- it comes back -----------------------------------------------------------------------------------------------
 
-    def _come_back(self, sites: KeySites, known: KnownKeys, lost: str) -> None:
+    def _come_back(self, sites: KeySites, called: str, known: KnownKeys, lost: str) -> None:
         """Nobody delivers what was taken, until all is known; then its new owners go on."""
         newest = known.newest
         taken = {slot: one for slot, one in enumerate(newest) if one.taken_from == lost}
-        record = next((one for one in reversed(self._open(sites.subscription)) if one["lost"] == lost), None)
+        record = next((one for one in reversed(self._open(called)) if one["lost"] == lost), None)
         epoch = 1 + max(one.epoch for one in newest)
         mark = f"{MOVING} {uuid.uuid4().hex[:8]}"
         for site in known.at:
@@ -177,11 +200,11 @@ class KeyWatch:
             homes = _owners(taken, known, lost)
             for site in sorted(known.at, key=lambda one: one == lost):  # who goes on comes first
                 sites.notify(site, {slot: SlotHome(epoch + 1, homes[slot], over) for slot in taken}, mark)
-        self._taken[sites.subscription].discard(lost)
-        for one in self._open(sites.subscription):
+        self._taken[called].discard(lost)
+        for one in self._open(called):
             if one["lost"] == lost:
                 self._close(one, twice, lent, ids)
-        log.warning("%s is back: %s messages of %s were acknowledged twice", lost, twice, sites.subscription)
+        log.warning("%s is back: %s messages of %s were acknowledged twice", lost, twice, called)
 
     def _drained(self, sites: KeySites, names: Iterable[str]) -> int:
         end = self._clock() + DRAIN_S
