@@ -67,7 +67,7 @@ def part_with(links: Iterable[FederationLink], servers: Servers, subscription: s
 
 
 def _may_have(servers: Servers, ends: Ends) -> bool:
-    """Whether a site has the subscription, or none says that it has not."""
+    """Whether a site has the subscription, or none denies it."""
     found = []
     for cluster, end in ends.values():
         asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
