@@ -133,7 +133,7 @@ def test_the_copy_at_another_site_has_a_receipt_of_that_site(tmp_path: Path) -> 
         sites.done("eu", *words)
         assert len(file.read_text().split()) == 1, "it is not copied yet"
         with Servers() as servers:
-            assert sites.copiers(servers)["eu", "us"].copy(servers) == 1
+            assert len(sites.copiers(servers)["eu", "us"].copy(servers)) == 1
         assert "At us, of which a link has made a copy" in sites.done("eu", *words)
         for site in ("eu", "us"):
             (tmp_path / f"{site}.keys").write_text(sites.done(site, "receipt", "keys"))

@@ -233,7 +233,9 @@ class ServerAdmin(ABC):
                 answer.export.CopyFrom(found.export)
             if found.HasField("forward"):
                 answer.forward.CopyFrom(found.forward)
-        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers, answer.leaving_messages = out
+        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers, leaving = out
+        if leaving:
+            answer.leaving_messages = leaving
         oldest_s = 0.0
         for chain in chains:
             answer.generation = max(answer.generation, chain.generation)
