@@ -110,7 +110,10 @@ class GatewayPeers:
 
     def received(self, body: bytes) -> dict[str, Any]:
         """The answer to a peer. Raises `ValueError` for what none sends."""
-        asked = json.loads(body)
+        try:
+            asked = json.loads(body)
+        except RecursionError:
+            raise ValueError("lists within lists, too deep to be read") from None
         if not isinstance(asked, dict):
             raise ValueError("not an object")
         if asked.get("from") == self._me:  # all gateways may have the same file

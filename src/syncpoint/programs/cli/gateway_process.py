@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 import syncpoint
-from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.base.runtime.clock import SystemClock
 from syncpoint.front.client.client import client_tls
 from syncpoint.front.client.credentials import Credentials
@@ -150,6 +150,16 @@ def operator_pages(gateway: Gateway, token: str) -> list[BaseRoute]:
     ]
 
 
+def token_of(file: GatewayFile) -> str:
+    """What operators show; "" where the file asks for nothing. Raises `OSError` and `FailedPrecondition`."""
+    if file.admin_token is None:
+        return ""
+    found = file.admin_token.read_text().strip()
+    if not found:  # as one that is still to be written: anybody could mask sites
+        raise FailedPrecondition(f"admin.token_file: {file.admin_token} is empty. Write a token to it.")
+    return found
+
+
 def access_to(site: SiteSpec) -> SiteAccess:
     """How a site is reached. Raises `OSError` and `InvalidArgument` for files that cannot be used."""
     tls: ssl.SSLContext | None = None
@@ -185,7 +195,7 @@ async def run_gateway(file: GatewayFile, on_ready: Callable[[str, str], None], e
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    token = file.admin_token.read_text().strip() if file.admin_token else ""
+    token = token_of(file)
     async with AsyncExitStack() as stack:
         gateway = Gateway(file, {one.name: access_to(one) for one in file.sites}, token)
         stack.push_async_callback(gateway.stop)

@@ -112,7 +112,7 @@ def test_a_seek_and_a_change_are_reported_in_order() -> None:
 
 def test_what_no_gateway_sends_is_refused_and_what_it_sends_to_itself_is_nothing() -> None:
     two = Two()
-    for body in (b"[]", b"{", b"{}", b'{"facts": [["s", ["x"]]]}', b'{"ask": ["s"]}', b'{"facts": 7}'):
+    for body in (b"[]", b"{", b"{}", b'{"facts": [["s", ["x"]]]}', b'{"ask": ["s"]}', b'{"facts": 7}', b"[" * 200_000):
         with pytest.raises((ValueError, TypeError, KeyError)):
             two.peers[0].received(body)
     own = json.dumps({"from": two.peers[0]._me, "facts": [(S, "changed")]}).encode()
