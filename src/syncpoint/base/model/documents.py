@@ -6,16 +6,37 @@ Place: under the rooms that read a file of YAML or JSON. A schema shows valid va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncpoint.base.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import jsonschema
 
+Found = TypeVar("Found")
 _OTHER_WAYS = {"patternProperties", "anyOf", "oneOf", "if"}
 _UNKNOWN_KEY = ("additionalProperties", "unevaluatedProperties")
+
+
+@cache
+def schema_of(package: str) -> dict[str, Any]:
+    """The schema of the file that a package reads: `schema.json` in its folder."""
+    found: dict[str, Any] = json.loads(resources.files(package).joinpath("schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def load_document(parse: Callable[[Any, Path], Found], path: Path) -> Found:
+    """Read a file of YAML; `parse` is given its content, and where its relative paths start. Raises `InvalidArgument`
+    naming the key, `OSError` when it cannot be read.
+    """
+    from syncpoint.base.model.yaml_text import load_yaml_file  # not at a start without such files
+
+    return parse(load_yaml_file(path), path.resolve().parent)
 
 
 def check_document(content: Any, schema: Mapping[str, Any], place: str, within: str = "{place}.{path}") -> None:

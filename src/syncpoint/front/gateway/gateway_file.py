@@ -6,18 +6,15 @@ refused with its place and what would be right. Credentials are referred to by f
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncpoint.base.model.documents import check_document
+from syncpoint.base.model.documents import check_document, load_document, schema_of
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.hosts import loopback
-from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.front.gateway.ack_tags import tags_of
 from syncpoint.wire.transport.network import split_address
 
@@ -92,22 +89,9 @@ class GatewayFile:
     peers: tuple[str, ...] = ()
 
 
-@cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of the file."""
-    text = resources.files("syncpoint.front.gateway").joinpath("schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def load(path: Path) -> GatewayFile:
-    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    return parse(load_yaml_file(path), path.resolve().parent)
-
-
 def parse(content: Any, base: Path) -> GatewayFile:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    check_document(content, schema(), "the file", within="{path}")
+    check_document(content, schema_of("syncpoint.front.gateway"), "the file", within="{path}")
     sites = tuple(_site(name, keys, base) for name, keys in content["sites"].items())
     tags_of(one.name for one in sites)
     tls, admin, dual = content.get("tls", {}), content.get("admin", {}), content.get("dual", [])
@@ -134,6 +118,9 @@ def parse(content: Any, base: Path) -> GatewayFile:
     if made.admin_token is None and not loopback(host):
         raise InvalidArgument("admin.token_file", f"is needed where others reach the address ({made.admin})")
     return made
+
+
+load = partial(load_document, parse)
 
 
 def _site(name: str, keys: dict[str, Any], base: Path) -> SiteSpec:

@@ -6,19 +6,16 @@ refused with its place. The password is referred to by file, and never read here
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from syncpoint.base.model.documents import check_document
+from syncpoint.base.model.documents import check_document, load_document, schema_of
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.hosts import loopback
-from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.wire.transport.network import split_address
 
 SESSION_S_MAX: Final = 2**32 - 2  # the greatest number is for ever
@@ -117,28 +114,16 @@ class BridgeFile:
     dead_letters: str = ""
 
 
-@cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of the file."""
-    text = resources.files("syncpoint.programs.bridge").joinpath("schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def load(path: Path) -> BridgeFile:
-    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    return parse(load_yaml_file(path), path.resolve().parent)
-
-
 def parse(content: Any, base: Path) -> BridgeFile:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    check_document(content, schema(), "the file", within="{path}")
+    whole = schema_of("syncpoint.programs.bridge")
+    check_document(content, whole, "the file", within="{path}")
     kind = _one_of(content, "mqtt", "rabbitmq")
     way = _one_of(content, "in", "out")
     if "unfit" in content and "dead_letters" in content:
         raise InvalidArgument("unfit", "is for files without dead_letters")
     broker = _broker(kind, content[kind], base)
-    form = schema() | {"$ref": f"#/$defs/{kind}_{way}", "required": [], "properties": {}}
+    form = whole | {"$ref": f"#/$defs/{kind}_{way}", "required": [], "properties": {}}
     del form["additionalProperties"]
     for number, one in enumerate(content[way]):
         place = f"{way}.{number}"
@@ -153,6 +138,9 @@ def parse(content: Any, base: Path) -> BridgeFile:
         dead_letters=content.get("dead_letters", ""),
         **content.get("limits", {}),
     )
+
+
+load = partial(load_document, parse)
 
 
 def _one_of(content: dict[str, Any], one: str, other: str) -> str:

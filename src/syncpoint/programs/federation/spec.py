@@ -7,19 +7,16 @@ be right. Secrets are referred to, by a file or a variable of the environment, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncpoint.base.model.documents import check_document
+from syncpoint.base.model.documents import check_document, load_document, schema_of
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.base.model.names import parse_federation
-from syncpoint.base.model.yaml_text import load_yaml_file
 from syncpoint.programs.federation.flow_rules import FlowRule, compiled
 from syncpoint.programs.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
 
@@ -123,17 +120,7 @@ class Federation:
         return found
 
 
-@cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of the file."""
-    text = resources.files("syncpoint.programs.federation").joinpath("schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def load(path: Path) -> Federation:
-    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    return parse(load_yaml_file(path), path.resolve().parent)
+schema = partial(schema_of, "syncpoint.programs.federation")
 
 
 def parse(content: Any, base: Path) -> Federation:
@@ -161,6 +148,9 @@ def parse(content: Any, base: Path) -> Federation:
             "runtime.shared", f"{files[0]} is a folder of files: only the state folder has how far they are copied"
         )
     return Federation(clusters, tuple(tasks), runtime, base, streams)
+
+
+load = partial(load_document, parse)
 
 
 def change_of(keys: Mapping[str, Any]) -> FieldChange:

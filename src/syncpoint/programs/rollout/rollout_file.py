@@ -6,19 +6,16 @@ Promise: the file is held against `schema.json` and against itself; a mistake is
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from syncpoint.base.model.documents import check_document
+from syncpoint.base.model.documents import check_document, load_document, schema_of
 from syncpoint.base.model.durations import in_seconds
 from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.base.model.yaml_text import load_yaml_file
 
 TEST, STAGING, PRODUCTION = "test", "staging", "production"
 ENVIRONMENTS: Final = (TEST, STAGING, PRODUCTION)
@@ -101,22 +98,9 @@ class RolloutManifest:
     restart_within_s: float = 120.0
 
 
-@cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of the file."""
-    text = resources.files("syncpoint.programs.rollout").joinpath("schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def load(path: Path) -> RolloutManifest:
-    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
-    return parse(load_yaml_file(path), path.resolve().parent)
-
-
 def parse(content: Any, base: Path) -> RolloutManifest:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    check_document(content, schema(), "rollout.yaml", within="{path}")
+    check_document(content, schema_of("syncpoint.programs.rollout"), "rollout.yaml", within="{path}")
     stages = tuple(RolloutStage(one["share"], in_seconds(one.get("watch", "1h"))) for one in content["stages"])
     shares = [one.share for one in stages]
     if shares != sorted(set(shares)) or shares[-1] != 1:
@@ -159,6 +143,9 @@ def parse(content: Any, base: Path) -> RolloutManifest:
         look_s=in_seconds(content.get("look", "10s")),
         restart_within_s=in_seconds(content.get("restart_within", "2m")),
     )
+
+
+load = partial(load_document, parse)
 
 
 def _release(keys: Mapping[str, Any]) -> Release:
