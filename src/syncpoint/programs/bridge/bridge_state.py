@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
-from syncpoint.client import ClientFuture, Publisher
+from syncpoint.client import MessageTooLargeError, PausedOrderingKeyError, Publisher
 from syncpoint.programs.bridge.bridge_file import BridgeFile
 from syncpoint.programs.bridge.bridge_flow import Arrival, BridgeFlow
-from syncpoint.programs.bridge.message_shape import UnfitMessage, letter, topic_path
+from syncpoint.programs.bridge.message_shape import ShapedMessage, UnfitMessage, letter, topic_path
 from syncpoint.watch.metrics.bridge_families import FAMILIES
 from syncpoint.watch.metrics.family import Samples
 
@@ -81,30 +81,38 @@ class BridgeState:
         """Acknowledge what is confirmed by now, and close what `begin` opened."""
         raise NotImplementedError
 
+    def send(self, publisher: Publisher, one: ShapedMessage, answered: Callable[[BaseException | None], None]) -> None:
+        """Publish. `answered` is called once, now or later, with why it failed."""
+        try:
+            outcome = publisher.publish(one.topic, one.data, one.key, **one.attributes)
+        except (PausedOrderingKeyError, MessageTooLargeError, RuntimeError) as error:
+            answered(error)
+        else:
+            outcome.add_done_callback(lambda done: answered(done.exception()))
+
     def send_letter(self, source: str, reason: str, data: bytes, attributes: dict[str, str],
-                    stored: Callable[[], None], failed: Callable[[BaseException], None]) -> bool:  # fmt: skip
-        """What becomes of a message that its target cannot take, by the file: True if it is taken care of. `stored`: it
-        is dropped, now, or stored as a dead letter, later. False: the bridge ends.
+                    stored: Callable[[], None], failed: Callable[[BaseException], None]) -> None:  # fmt: skip
+        """Drop a message that its target cannot take, or store its dead letter, by the file. `stored`: it is dropped,
+        now, or its letter is stored, later. Neither is called where the bridge ends.
         """
         text = f"a message of {source} is not taken: {reason}"
         if not self._letters_topic:
             if not self.file.drop_unfit:
                 advice = "Correct its sender or the file, or give it `dead_letters` or `unfit: drop`"
                 self.end(FailedPrecondition(f"{text}. {advice}"))
-                return False
+                return
             log.warning("dropped: %s", text)
             with self.lock:
                 self.dropped += 1
             stored()
-            return True
+            return
         try:
             made = letter(self._letters_topic, source, reason, data, attributes)
         except UnfitMessage as error:
             self.end(FailedPrecondition(f"{text}; nor is its dead letter: {error}"))
-            return False
+            return
 
-        def answered(outcome: ClientFuture[str]) -> None:
-            error = outcome.exception()
+        def answered(error: BaseException | None) -> None:
             if error is not None:
                 failed(error)
                 return
@@ -113,8 +121,7 @@ class BridgeState:
             stored()
 
         log.warning("a dead letter: %s", text)
-        self.publisher.publish(made.topic, made.data, "", **made.attributes).add_done_callback(answered)  # type: ignore[arg-type]
-        return True
+        self.send(self.publisher, made, answered)
 
     def done_now(self, arrival: Arrival) -> None:
         """With the lock: the target has it."""

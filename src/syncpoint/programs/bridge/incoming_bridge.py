@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.client import ClientFuture, MessageTooLargeError, PausedOrderingKeyError, Publisher
+from syncpoint.client import MessageTooLargeError, PausedOrderingKeyError, Publisher
 from syncpoint.programs.bridge.bridge_file import BridgeFile, IncomingRule
 from syncpoint.programs.bridge.bridge_flow import Arrival
 from syncpoint.programs.bridge.bridge_state import STOP_S, BridgeState
@@ -152,18 +152,7 @@ class IncomingBridge(BridgeState):
             else:
                 self._failed(taken, error)
 
-        self._send(self.publisher, one, answered)
-
-    def _send(self, publisher: Publisher, one: ShapedMessage, answered: Callable[[BaseException | None], None]) -> None:
-        def known(outcome: ClientFuture[str]) -> None:
-            answered(outcome.exception())
-
-        try:
-            outcome = publisher.publish(one.topic, one.data, one.key, **one.attributes)
-        except (PausedOrderingKeyError, MessageTooLargeError, RuntimeError) as error:
-            answered(error)
-        else:
-            outcome.add_done_callback(known)  # type: ignore[arg-type]
+        self.send(self.publisher, one, answered)
 
     # -- any thread --------------------------------------------------------------------------------------------------
 
@@ -221,7 +210,7 @@ class IncomingBridge(BridgeState):
                 self._careful = self._make_careful()
             careful, due = self._careful, self._lanes.due()
         for work in due:
-            self._send(careful, work.value[2], lambda error, work=work: self._answered(careful, work, error))  # type: ignore[misc]
+            self.send(careful, work.value[2], lambda error, work=work: self._answered(careful, work, error))  # type: ignore[misc]
 
     def _answered(self, careful: Publisher, work: QueuedWork[TakenMessage], error: BaseException | None) -> None:
         _, message, one = work.value

@@ -8,7 +8,6 @@ library sends on what the session has; without a session all that is not confirm
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 import queue
 import threading
@@ -60,7 +59,7 @@ def published(message: BridgedMessage) -> Properties:
     if correlation := given.get(CORRELATION):
         try:
             found.CorrelationData = base64.b64decode(correlation, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise UnfitMessage(f"its attribute {CORRELATION} is not base64") from error
     return found  # type: ignore[no-any-return]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.client import Publisher, Subscriber
 from syncpoint.client.received_messages import Message
 from syncpoint.programs.bridge.bridge_file import BridgeFile, OutgoingRule
@@ -100,10 +100,10 @@ class OutgoingBridge(BridgeState):
                     self._take(rule, name, message)
         except SyncpointError as error:
             self.end(error)
-        except RuntimeError as error:  # the subscriber is closed
-            if not self.over.is_set():
-                raise
-            log.info("%s is received no more: %s", name, error)
+        except Exception as error:
+            if not self.over.is_set():  # else the subscriber is closed
+                log.exception("%s is received no more", name)
+                self.end(FailedPrecondition(f"{name} is received no more: {error!r}"))
 
     def _take(self, rule: OutgoingRule, subscription: str, message: Message) -> None:
         token = (subscription, message.message_id)
@@ -181,8 +181,7 @@ class OutgoingBridge(BridgeState):
         def stored() -> None:
             with self.lock:
                 self._lanes.done(arrival.token)
-                if not arrival.done:  # sent again over another connection, it may have had another answer
-                    self._finish(arrival)
+                self._finish(arrival)
                 self._pump()
 
         def failed(error: BaseException) -> None:
@@ -196,6 +195,8 @@ class OutgoingBridge(BridgeState):
     # -- with the lock -----------------------------------------------------------------------------------------------
 
     def _finish(self, arrival: Arrival) -> None:
+        if arrival.done:  # sent again over another connection, it has had another answer
+            return
         self.done_now(arrival)
         for token in self.flow.acknowledge():
             message = self._messages.pop(token, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from paho.mqtt.properties import Properties
 from syncpoint.programs.bridge.bridge_file import IncomingRule, OutgoingRule
 from syncpoint.programs.bridge.message_shape import ForeignMessage, UnfitMessage, letter, outgoing, shaped
 from syncpoint.programs.bridge.mqtt_shape import foreign, matches, rule_for
+from syncpoint.programs.bridge.mqtt_sink import published
+from syncpoint.programs.bridge.rabbit_shape import header_text
 
 RULE = IncomingRule("from-{2}", "{topic}", "{2}/{property.id}", "plant/+/#")
 
@@ -127,6 +130,19 @@ def test_a_message_without_a_key_has_an_empty_routing_key_and_no_mqtt_topic() ->
     assert outgoing(b"", "", "1", {}, OutgoingRule("s", "{key}"), "rabbitmq").target == ""
     with pytest.raises(UnfitMessage, match=r"lacks \{key\}"):
         outgoing(b"", "", "1", {}, OutgoingRule("s", "{key}"), "mqtt")
+
+
+def test_correlation_data_of_mqtt_must_be_base64() -> None:
+    for text in ("AP8", "é"):
+        message = outgoing(b"", "k", "1", {"mqtt.correlationData": text}, OutgoingRule("s", "{key}"), "mqtt")
+        with pytest.raises(UnfitMessage, match="is not base64"):
+            published(message)
+
+
+def test_headers_of_amqp_become_texts() -> None:
+    given = ["a", b"b", b"\xff", True, None, 1.5, Decimal("1.50"), {"n": [Decimal("0.1"), b"c"]}]
+    found = [header_text(one) for one in given]
+    assert found == ["a", "b", "/w==", "true", "null", "1.5", "1.50", '{"n": ["0.1", "c"]}']
 
 
 def test_a_dead_letter_keeps_what_a_message_may_have() -> None:
