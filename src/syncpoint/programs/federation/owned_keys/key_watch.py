@@ -66,6 +66,7 @@ class KeyWatch:
             if not one["back_at"]:  # before a first look: what is exchanged now could not be compared then
                 self._taken.setdefault(one["subscription"], set()).add(one["lost"])
         self._look_at = 0.0
+        self._why: dict[str, str] = {}  # by subscription: why the last look failed
 
     def waits(self, pair: ExchangeState) -> bool:
         """Whether a pair must not be exchanged now."""
@@ -83,10 +84,14 @@ class KeyWatch:
             if (part := self._part(one)) is not None
         }
         for name, (part, short) in sorted(named.items()):
+            why = ""
             try:
                 self._look(part, name, self._called(part, short))
             except SyncpointError as error:
-                log.warning("keys of %s are checked again later: %s", short, error)
+                why = str(error)
+                if why != self._why.get(name):
+                    log.warning("keys of %s are checked again later: %s", short, error)
+            self._why[name] = why
         if named:
             self._look_at = self._clock() + LOOK_S
 
@@ -188,14 +193,12 @@ class KeyWatch:
         mark = f"{MOVING} {uuid.uuid4().hex[:8]}"
         for site in known.at:
             sites.notify(site, {slot: SlotHome(epoch, mark, lost) for slot in taken})
-        over = ""
+        over = lost  # where it is gone again, or not all is known, the others go on, and it is tried again
         try:
             lent = self._drained(sites, known.at)
             twice, ids = self._compare(sites, known, lost, record)
             self._exchange(sites, known.at)
-        except SyncpointError:
-            over = lost  # it is gone again, or not all is known: the others go on, and it is tried again
-            raise
+            over = ""
         finally:
             homes = _owners(taken, known, lost)
             for site in sorted(known.at, key=lambda one: one == lost):  # who goes on comes first

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from syncpoint.base.model.errors import NotFound, Unavailable
 from syncpoint.base.model.key_homes import KeyRange, SlotHome, Slots, later, slots_of
 from syncpoint.catalog.metadata.home_sites import fill_ranges, ranges_in
@@ -87,3 +89,15 @@ def test_what_was_taken_waits_also_after_a_restart_and_before_a_first_look(tmp_p
     now[0] = 11.0
     made.step(pairs())
     assert sites.homes("b", BANK) == {"b"}
+
+
+def test_a_look_that_fails_again_for_the_same_reason_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites, now = Sites(), [0.0]
+    made, slots = watch(tmp_path, sites, now, []), sites.slots
+    for now[0], sites.slots in ((0.0, {}), (2.0, {}), (4.0, slots), (6.0, {})):
+        made.step(pairs()[:1])
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+        "keys of billing are checked again later"
+    ] * 2
