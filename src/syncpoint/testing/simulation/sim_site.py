@@ -1,48 +1,31 @@
 """One site of a simulated world of two: the log, the writing side of links, and the exchange of acknowledgements.
 
-Place: under `site_runs`. Shipped modules over disks in memory; loop and disks go on only while something is awaited, so
-a life is a sequence of steps, any of which may be the last one before a power cut.
+Place: under `site_runs`; a `sim_log` with one topic, one subscription and its consumers.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from syncpoint.base.kernel import frames
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import Aborted
-from syncpoint.base.model.flow import FlowLimits
 from syncpoint.base.runtime.clock import ManualClock
-from syncpoint.base.runtime.environment import Environment
 from syncpoint.base.runtime.random import Random
-from syncpoint.base.runtime.step_workers import ManualWorkers
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
-from syncpoint.broker.pipeline.writing import EpochWriter
 from syncpoint.broker.publish.commit.append import FunctionCaller
-from syncpoint.broker.publish.facts.recovery import replay
-from syncpoint.broker.publish.facts.source import Source
-from syncpoint.broker.publish.intake.follow import Follower
-from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.broker.publish.keep.upkeep import LogUpkeep
-from syncpoint.catalog.metadata.records import CatalogChange, SeekTarget, Subscription, Topic, encode_changes
+from syncpoint.catalog.metadata.records import CatalogChange, SeekTarget, Subscription, Topic
 from syncpoint.catalog.metadata.seek_stamps import SeekStamp, StampedGeneration, put_stamp
-from syncpoint.log.storage.record import EntryKind
-from syncpoint.log.storage.settings import KnownStore, StorageSettings
-from syncpoint.log.storage.store import Store
-from syncpoint.testing.rigs.memory_files import MemoryFiles
+from syncpoint.log.storage.settings import StorageSettings
+from syncpoint.testing.simulation.sim_log import SimLog
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline, pubsub
 from syncpoint.wire.transport.calls import Methods
-from syncpoint.wire.transport.memory import MemoryChannel
 
 TOPIC, SUBSCRIPTION = "projects/p/topics/orders", "projects/p/subscriptions/billing"
-TURNS_MAX = 20_000
-_T = TypeVar("_T")
 
 
 class StoredMessage(NamedTuple):
@@ -54,28 +37,7 @@ class StoredMessage(NamedTuple):
     time_ns: int
 
 
-class LoneHome:
-    """`home.Home` of a log with nothing around it."""
-
-    def __init__(self, publish: PublishForwarder) -> None:
-        self._publish = publish
-
-    def knows(self, query: str, link: str) -> bool:
-        return True
-
-    async def admit(self, query: str, link: str) -> None: ...
-
-    async def pin(self, topics: Collection[int]) -> None: ...
-
-    def unpin(self, topics: Collection[int]) -> None: ...
-
-    def open_source(self, topic: int) -> Source:
-        return self._publish.open_source(topic)
-
-    def note_load(self, topic: int, messages: int, nbytes: int) -> None: ...
-
-
-class SimSite:
+class SimSite(SimLog):
     """A site with one topic and one subscription. `retention_s`: of the topic; 0: what is acknowledged is deleted.
     `further`: methods that it serves, too; `lent`: what a consumer has.
     """
@@ -88,112 +50,28 @@ class SimSite:
         retention_s: int = 0,
         further: Callable[[SimSite], Methods] = lambda site: {},
     ) -> None:
-        self.name, self.random, self.clock, self.further = name, random, clock, further
+        self.name, self.further = name, further
         self.lent: list[StoredMessage] = []
-        self.files = MemoryFiles()
-        self.universe: int | None = None
-        self.loop = asyncio.new_event_loop()
-        self.published = 0
-        self.lives = 0
-        self.open()
+        self.published = self.lives = 0
+        settings = StorageSettings(segment_bytes=64 * 1024, cache_bytes=1 << 16, pool_segments=1, reserve_bytes=0)
+        super().__init__(random, clock, settings)
         self.change(CatalogChange.put(Topic(1, TOPIC, retention_s=retention_s)))
         self.change(CatalogChange.put(Subscription(11, SUBSCRIPTION, 1, TOPIC, created_revision=2)))
 
     def open(self) -> None:
-        """Begin a life."""
         self.lives += 1
-        self.inbox: list[Callable[[], None]] = []
-        self.workers = ManualWorkers()
-        settings = StorageSettings(segment_bytes=64 * 1024, cache_bytes=1 << 16, pool_segments=1, reserve_bytes=0)
-        environment = Environment(self.clock, self.random, self.files, lambda: self.workers, self.inbox.append)
-        self.store = Store.open(["/d0"], settings, environment, KnownStore(self.universe))
-        self.universe = self.store.universe
-        self.publish = PublishForwarder(
-            self.store, replay(self.store), self.clock, FlowLimits(), self.loop.call_soon, lambda seconds, act: None
-        )
-        self.follower = Follower(self.publish, whole=True)
-        self.follower.reconcile()
-        self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
-        self.writer = EpochWriter(self.publish, self.loop.call_soon, self.publish.commit._later, LoneHome(self.publish))
-        self.acks = AckExchange(self.publish, self.writer.state)
-        self.channel = MemoryChannel({**self.writer.methods(), **self.acks.methods(), **self.further(self)})
-        self.run(self.writer.finish_decided())
+        super().open()
         self.acks.recover()
 
-    def crash(self) -> None:
-        """The power is cut: what was not synced may be gone."""
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.close()
-        self.loop = asyncio.new_event_loop()
-        self.files.faults.clear()
-        self.files.power_cut(self.random)
+    def serves(self) -> Methods:
+        self.acks = AckExchange(self.publish, self.writer.state)
+        return {**super().serves(), **self.acks.methods(), **self.further(self)}
+
+    def crash(self, power: bool = True) -> None:
+        super().crash(power)
         self.lent.clear()
 
-    def close(self) -> None:
-        """End it."""
-        self.crash()
-        self.loop.close()
-
-    # -- time passes -------------------------------------------------------------------------------------------------
-
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine to its end, disks included."""
-
-        async def pumped() -> _T:
-            task = self.loop.create_task(work)
-            for _ in range(TURNS_MAX):
-                await asyncio.sleep(0)
-                if task.done():
-                    return task.result()
-                self._turn()
-            task.cancel()
-            raise AssertionError(f"{self.name} does not come to rest")
-
-        return self.loop.run_until_complete(pumped())
-
-    def _turn(self) -> None:
-        for name in list(self.workers.steps):
-            self.workers.run(name)
-        while self.inbox:
-            self.inbox.pop(0)()
-
-    def rest(self, turns: int = 10) -> None:
-        """Let everything that is on its way arrive."""
-
-        async def nothing() -> None:
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-        self.run(nothing())
-
-    def collect(self, rounds: int = 12) -> None:
-        """Delete what nobody needs."""
-        for _ in range(rounds):
-            self.upkeep.collect()
-            self.rest(3)
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint, as a server that stops does."""
-        self.upkeep.last_checkpoint()
-        self.rest()
-
     # -- the catalog -------------------------------------------------------------------------------------------------
-
-    def change(self, *changes: CatalogChange) -> None:
-        """Change the catalog, and persist it."""
-        self.apply(*changes)
-        self.rest()
-
-    def apply(self, *changes: CatalogChange) -> None:
-        """Change the catalog, to be persisted as time passes."""
-        catalog = self.publish.catalog
-        assigned = catalog.assign(changes)
-        self.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
-        for change in assigned:
-            catalog.apply(change)
-            self.follower.changed(change)
 
     @property
     def record(self) -> Subscription:
@@ -228,25 +106,10 @@ class SimSite:
 
     def stored(self) -> list[StoredMessage]:
         """The visible messages, in the order of sources and offsets."""
-        found = []
-        for source in self.publish.sources.of_topic(1):
-            begin = 0
-            while begin < source.visible:
-                answers: list[Any] = []
-                self.store.read(source.number, begin, 1 << 20, answers.append)
-                while not answers:
-                    self._turn()
-                if isinstance(answers[0], Exception):
-                    raise answers[0]
-                if not answers[0]:
-                    break
-                for batch in answers[0]:
-                    begin = batch.first_offset + batch.count
-                    for at in range(batch.count):
-                        message = pubsub.PubsubMessage.FromString(frames.message_at(batch.payload, at))
-                        time_ns = message.publish_time.ToNanoseconds()
-                        found.append(StoredMessage(source.number, batch.first_offset + at, message.data, time_ns))
-        return found
+        return [
+            StoredMessage(source, offset, message.data, message.publish_time.ToNanoseconds())
+            for source, offset, message in self.messages(1)
+        ]
 
     def waiting(self) -> list[StoredMessage]:
         """What the subscription would be delivered."""
@@ -297,7 +160,10 @@ class SimSite:
         staged = []
         for number, source in enumerate(sorted({one.source for one in copies})):
             rows = [one for one in copies if one.source == source]
-            self.run(self._stage(about, epoch, number, link, source, rows))
+            header = pipeline.StageHeader(
+                run=about, epoch=epoch, partition=number, attempt="x", link=link, keep_identity=True
+            )
+            self.run(self.staging(header, [_frame(source, rows)]))
             staged.append(pipeline.StageName(partition=number, attempt="x"))
         request = pipeline.CommitEpochRequest(
             run=about,
@@ -310,21 +176,12 @@ class SimSite:
         )
         self.call(methods.EPOCH_WRITER.CommitEpoch, request)
 
-    async def _stage(
-        self, run: Any, epoch: int, partition: int, link: str, source: int, rows: Sequence[StoredMessage]
-    ) -> None:
-        arrays = [
-            pa.array([one.data for one in rows], pa.binary()),
-            pa.array([one.offset for one in rows], pa.int64()),
-            pa.array([one.time_ns // 1000 for one in rows], pa.timestamp("us", "UTC")),
-        ]
-        batch = pa.RecordBatch.from_arrays(arrays, names=["data", "offset", "publish_time"])
-        header = pipeline.StageHeader(
-            run=run, epoch=epoch, partition=partition, attempt="x", link=link, keep_identity=True
-        )
-        frame = pipeline.StageFrame(topic=TOPIC, columns=[4, 2, 3], batch=batch.serialize().to_pybytes(), source=source)
-        stream = self.channel.stream(methods.EPOCH_WRITER.Stage)
-        await stream.send(pipeline.StageRequest(header=header).SerializeToString())
-        await stream.send(pipeline.StageRequest(frame=frame).SerializeToString())
-        await stream.end()
-        await stream.receive()
+
+def _frame(source: int, rows: Sequence[StoredMessage]) -> Any:
+    arrays = [
+        pa.array([one.data for one in rows], pa.binary()),
+        pa.array([one.offset for one in rows], pa.int64()),
+        pa.array([one.time_ns // 1000 for one in rows], pa.timestamp("us", "UTC")),
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, names=["data", "offset", "publish_time"])
+    return pipeline.StageFrame(topic=TOPIC, columns=[4, 2, 3], batch=batch.serialize().to_pybytes(), source=source)

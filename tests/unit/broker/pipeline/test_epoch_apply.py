@@ -135,7 +135,7 @@ def test_a_caller_that_gives_up_changes_nothing(harness: Harness) -> None:
         reads.held.pop()()
 
     harness.run(commit())
-    harness.quiesce()
+    harness.rest()
     assert (harness.data(1), harness.data(2)) == (rows(0, 10), rows(10, 20))
     assert harness.commit_epoch("a", 0, (0, "x")).repeated_epoch
 

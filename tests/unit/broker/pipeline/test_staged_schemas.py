@@ -34,7 +34,7 @@ def checked() -> Iterator[Harness]:
     definition = pubsub.Schema(type=pubsub.Schema.AVRO, definition=text)
     settings = [schema.setting(), *(stored.definition_setting(SCHEMA, one, definition, b"") for one in ("r1", "r2"))]
     bound = replace(topic, schema=TopicSchema(SCHEMA, 7, 1, last=1))
-    harness.commit(*map(CatalogChange.put, settings), CatalogChange.put(bound))
+    harness.change(*map(CatalogChange.put, settings), CatalogChange.put(bound))
     yield harness
     harness.close()
 
@@ -66,7 +66,7 @@ def test_a_row_that_does_not_fit_refuses_its_stage(checked: Harness, row: Any, s
     with pytest.raises(SyncpointError, match=r"frame 1: rows\[1\]: " + re.escape(says)) as refused:
         checked.stage("a", 0, 0, "x", marked((FITS, MARKS)), marked((FITS, MARKS), row), marked((FITS, MARKS)))
     assert refused.value.code is Code.INVALID_ARGUMENT
-    checked.quiesce()
+    checked.rest()
     assert checked.writer.area.bytes == 0
     assert not checked.writer.state.stages
 
@@ -97,7 +97,7 @@ def test_an_epoch_is_committed_by_the_settings_its_rows_were_checked_by(checked:
     assert other is not None
     assert bound is not None
     checked.stage("a", 0, 0, "x", marked((FITS, MARKS)))
-    checked.commit(CatalogChange.put(replace(bound, schema=TopicSchema(SCHEMA, 7, 1))))  # allows both revisions
+    checked.change(CatalogChange.put(replace(bound, schema=TopicSchema(SCHEMA, 7, 1))))  # allows both revisions
     with pytest.raises(SyncpointError, match="were changed since") as refused:
         checked.commit_epoch("a", 0, (0, "x"))
     assert refused.value.code is Code.FAILED_PRECONDITION
@@ -108,10 +108,10 @@ def test_an_epoch_is_committed_by_the_settings_its_rows_were_checked_by(checked:
     assert checked.commit_epoch("a", 0, (0, "y")).repeated_epoch
 
     checked.stage("a", 1, 0, "x", frame(TWO, data=[b"any"]))
-    checked.commit(CatalogChange.put(replace(other, schema=TopicSchema(SCHEMA, 7, 1))))
+    checked.change(CatalogChange.put(replace(other, schema=TopicSchema(SCHEMA, 7, 1))))
     with pytest.raises(SyncpointError, match="were changed since"):
         checked.commit_epoch("a", 1, (0, "x"))
-    checked.commit(CatalogChange.put(other))
+    checked.change(CatalogChange.put(other))
     checked.commit_epoch("a", 1, (0, "x"))
     assert checked.data(2) == [b"any"]
 
@@ -134,7 +134,7 @@ def test_sealed_rows_and_those_of_a_deleted_schema_are_refused(checked: Harness)
     assert refused.value.code is Code.FAILED_PRECONDITION
     schema = stored.find_schema(checked.publish.catalog, SCHEMA)
     assert schema is not None
-    checked.commit(*stored.deletion(schema))
+    checked.change(*stored.deletion(schema))
     with pytest.raises(SyncpointError, match="deleted") as refused:
         checked.stage("a", 0, 0, "y", marked((FITS, MARKS)))
     assert refused.value.code is Code.NOT_FOUND

@@ -75,7 +75,7 @@ def test_no_epoch_makes_a_second_writer_of_a_topic_of_a_billing_project(harness:
         topic = harness.publish.catalog.topic(ONE)
         assert topic is not None
         options = topic.options._replace(writer=writer, send_suspended=writer >= WRITTEN_ELSEWHERE)
-        harness.commit(CatalogChange.put(replace(topic, options=options)))
+        harness.change(CatalogChange.put(replace(topic, options=options)))
 
     be(HERE)
     write(0, "")
@@ -96,7 +96,7 @@ def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(
     harness.stage("a", 0, 0, "y", frame(ONE, data=[b"1"]), frame(TWO, data=[b"2"]))
     topic = harness.publish.catalog.topic(TWO)
     assert topic is not None
-    harness.commit(CatalogChange.delete(topic))
+    harness.change(CatalogChange.delete(topic))
     with pytest.raises(SyncpointError) as refused:
         harness.commit_epoch("a", 0, (0, "y"))
     assert refused.value.code is Code.NOT_FOUND
@@ -125,7 +125,7 @@ def test_frames_that_can_not_be_are_named(harness: Harness, bad: object, text: s
     with pytest.raises(SyncpointError, match=text) as refused:
         harness.stage("a", 0, 0, "x", bad)
     assert refused.value.code is Code.INVALID_ARGUMENT
-    harness.quiesce()
+    harness.rest()
     assert harness.writer.area.bytes == 0
     assert not harness.writer.state.stages
 
@@ -190,7 +190,7 @@ def test_a_cancelled_stage_leaves_nothing(harness: Harness) -> None:
         stream.cancel()
 
     harness.run(half())
-    harness.quiesce()
+    harness.rest()
     assert harness.writer.area.bytes == 0
     assert not harness.writer.state.stages
 
@@ -409,7 +409,7 @@ def test_stale_stages_go_and_silent_queries_are_forgotten(harness: Harness) -> N
     harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
     harness.clock.advance(3601)
     harness.writer.tidy()
-    harness.quiesce()
+    harness.rest()
     assert harness.writer.area.bytes == 0
     with pytest.raises(SyncpointError, match="Stage it again"):
         harness.commit_epoch("a", 0, (0, "x"))

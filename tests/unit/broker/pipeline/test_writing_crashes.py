@@ -84,7 +84,7 @@ def crash_points(power: bool, step: int, first: int = 0) -> tuple[int, int]:
         try:
             commit(harness, "a")
             answered = True
-            harness.quiesce(20)
+            harness.rest(20)
             finished = True
         except Died:
             pass
