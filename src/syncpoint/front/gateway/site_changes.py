@@ -39,5 +39,14 @@ def subscription_update(
     return pubsub.UpdateSubscriptionRequest(subscription=wanted, update_mask={"paths": paths}) if paths else None
 
 
+def unlike(wanted: pubsub.Subscription, there: pubsub.Subscription) -> str:
+    """Why a site's subscription does not get the messages that `wanted` gets, whatever is changed; "": it does."""
+    if there.topic != wanted.topic:
+        return f"is of {there.topic} there"
+    if there.filter != wanted.filter:
+        return "has another filter there"
+    return "has another order there" if there.enable_message_ordering != wanted.enable_message_ordering else ""
+
+
 def _differing(wanted: Any, there: Any, fields: tuple[str, ...]) -> list[str]:
     return [one for one in fields if getattr(wanted, one) != getattr(there, one)]

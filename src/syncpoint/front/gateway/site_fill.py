@@ -25,7 +25,7 @@ from syncpoint.front.gateway.dual_publish import FILLED, OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
-from syncpoint.front.gateway.site_changes import subscription_update, topic_update
+from syncpoint.front.gateway.site_changes import subscription_update, topic_update, unlike
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
@@ -165,6 +165,8 @@ class SiteFill:
         for one in subscriptions:
             if not await self._made(site, methods.SUBSCRIBER.CreateSubscription, one) and missed:
                 there = await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=one.name)
+                if why := unlike(one, there):  # it was deleted and made again while the site was away
+                    raise FailedPrecondition(f"{one.name} {why}. Delete it at {site}, and it is made as at the home.")
                 await self._changed(site, methods.SUBSCRIBER.UpdateSubscription, subscription_update(one, there))
 
     async def _bring_schema(self, site: str, record: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from syncpoint.front.gateway.dual_identities import KnownIdentities, in_topic
 from syncpoint.front.gateway.dual_publish import AnswerWhen
 from syncpoint.front.gateway.gateway_file import DualTopics
@@ -66,6 +66,54 @@ def test_a_topic_that_cannot_be_prepared_is_named_and_the_others_are(monkeypatch
     assert [name for site, name in sites.made if site == "us" and name.startswith("s")] == ["s0", "s1"] * 2
     assert ("us", fill_of(f"{T}t2")) in sites.made
     assert f"{T}t2" not in fill._locks, "a name that somebody made up is not kept"
+
+
+class OtherSubscriptions(FakeSites):
+    """The second site was away while a subscription was deleted, and made again as another one."""
+
+    def __init__(self, **there: Any) -> None:
+        super().__init__()
+        self.there = there
+
+    async def call(self, site: str, method: Method, **fields: Any) -> Any:
+        if method == methods.ADMIN.GetSubscriptionState:
+            return admin.SubscriptionState()
+        found = await super().call(site, method, **fields)
+        if method == methods.SUBSCRIBER.GetSubscription and fields["subscription"].startswith("s"):
+            found.topic = f"{T}t1"
+            if site == "us":
+                found.MergeFrom(pubsub.Subscription(**self.there))
+        elif method == methods.SUBSCRIBER.GetSubscription:
+            found.topic = f"{T}{found.name.rpartition('-')[2]}"
+        return found
+
+    async def send(self, site: str, method: Method, request: Any) -> Any:
+        if method == methods.SUBSCRIBER.CreateSubscription and request.name == "s0":
+            raise AlreadyExists(request.name)
+        self.made.append((site, str(method)))
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ({"topic": f"{T}t2"}, f"s0 is of {T}t2 there"),
+        ({"filter": "a"}, "s0 has another filter there"),
+        ({"enable_message_ordering": True}, "s0 has another order there"),
+        ({"ack_deadline_seconds": 60}, ""),
+    ],
+)
+def test_a_site_with_another_subscription_of_a_name_stays_away(
+    there: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = SiteBoard([SiteState("eu", 20), SiteState("us", 10)], HealthRules())
+    board.mask("us", 1.0)
+    sites = OtherSubscriptions(**there)
+    fill = SiteFill((DualTopics(f"{T}*"),), board, sites, FakePublisher(), 10)  # type: ignore[arg-type]
+    monkeypatch.setattr(fill, "_copy", lambda topic, site: None)
+    asyncio.run(fill._round())
+    assert (why in board.sites["us"].held) if why else not board.sites["us"].held
+    updates = [site for site, method in sites.made if method == methods.SUBSCRIBER.UpdateSubscription]
+    assert updates == ([] if why else ["us"] * 3), "nothing of another subscription is changed"
 
 
 class PickySites(FakeSites):
