@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,8 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from syncpoint.base.model.errors import FailedPrecondition
+from syncpoint.base.runtime.file_content import replace_file
+from syncpoint.base.runtime.os_files import OsFiles
 from syncpoint.programs.bridge.bridge_file import BridgeFile, IncomingRule
 from syncpoint.programs.bridge.rabbit_link import RabbitLink
 from syncpoint.programs.bridge.rabbit_shape import STREAM_OFFSET, foreign
@@ -52,12 +53,7 @@ class StreamPositions:
         found = dict(self.next)
         if self._path is None or found == self._written:
             return
-        beside = self._path.with_name(f".{self._path.name}.new")
-        with beside.open("w") as file:
-            json.dump(found, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self._path)
+        replace_file(OsFiles(), str(self._path), json.dumps(found).encode())
         self._written = found
 
 
@@ -147,6 +143,9 @@ class RabbitSource:
                 return  # of a piece that begins before the offset that was asked for
             if expected is not None and rule.stream not in self._seen and offset > expected:
                 log.warning("the stream %s no longer has the offsets from %d to %d", rule.stream, expected, offset - 1)
+            self._positions.next.setdefault(
+                rule.stream, offset
+            )  # else `next` would begin after it, if it is not stored
             token, again = (rule.stream, offset), offset <= self._seen.get(rule.stream, -1)
             self._seen[rule.stream] = max(offset, self._seen.get(rule.stream, -1))
         self._tags[token] = method.delivery_tag
