@@ -317,7 +317,7 @@ class Delivery:
 
     @property
     def leaving(self) -> int:
-        """Messages lent that were lent before their keys, or others, went to another site."""
+        """Messages that were lent before keys last went to another site, and still are."""
         return 0 if self.reader.keys is None else self.reader.keys.leaving()
 
     @property

@@ -56,7 +56,7 @@ class KeyHolding:
         return self._without(batches, self._is_elsewhere) if self._elsewhere else batches
 
     def begin_again(self) -> int:
-        """Sources are read from their first unacknowledged messages again; which slots came back."""
+        """Return the slots that came back; the caller reads sources again from their first unacknowledged messages."""
         returned, self.returned = self.returned, 0
         self._passed_by &= self._elsewhere
         return returned

@@ -53,7 +53,7 @@ class BridgeFlow:
         self.connected = False
 
     def arrive(self, token: Hashable | None, digest: bytes, size: int, *, again: bool) -> Arrival | None:
-        """A message has come; it is to be handed on. None: it is under way, or done, since before."""
+        """A message has come, to be handed on; None if it is under way or done already."""
         self.sent_again += again
         known = self._unacknowledged.get(token)
         if again and known is not None and known.digest == digest:

@@ -126,7 +126,7 @@ class IncomingBridge(BridgeState):
             self._publish((arrival, message, one))
 
     def _resume(self) -> None:
-        """Let keys through again of which a message failed, once no later one is under way."""
+        """Resume keys that were paused by a failed message, once none of their messages is under way."""
         with self.lock:
             paused = bool(self._paused)
         if paused:
@@ -179,7 +179,7 @@ class IncomingBridge(BridgeState):
         self._fail([arrival])
 
     def _fail(self, arrivals: list[Arrival]) -> None:
-        """They are asked for again, with all that came after them."""
+        """Have these sent again by the source, with all that came after them."""
         with self.lock:
             self._dropping = True
             for one in arrivals:

@@ -38,7 +38,7 @@ class KeyLanes(Generic[T]):
         return len(self._ready) + len(self._out) + len(self._later) + sum(map(len, self._lanes.values()))
 
     def offer(self, work: QueuedWork[T]) -> None:
-        """One more message, after all earlier ones of its lane."""
+        """Add a message, after all earlier ones of its lane."""
         if work.lane is None:
             self._ready.append(work)
         elif work.lane in self._lanes:
@@ -48,7 +48,7 @@ class KeyLanes(Generic[T]):
             self._ready.append(work)
 
     def due(self) -> list[QueuedWork[T]]:
-        """What is to be handed out now; it counts as handed out."""
+        """Take what is to be handed out now."""
         found = list(self._ready)
         self._ready.clear()
         self._out.update((one.token, one) for one in found)
@@ -88,7 +88,7 @@ class KeyLanes(Generic[T]):
         self._ready.extendleft(reversed(again))
 
     def give_up(self, lane: Hashable) -> list[QueuedWork[T]]:
-        """Forget what waits in a lane after the one that is out; what that was."""
+        """Forget what waits in a lane after the one that is out, and return it."""
         found = list(self._lanes.get(lane, ()))
         if found:
             self._lanes[lane].clear()

@@ -66,7 +66,7 @@ class MqttLink(Client):
             self._inflight_messages = 0
 
     def grant(self, messages: int) -> None:
-        """The most that the broker takes at once. Called as `forget`: the library itself sets it for
+        """Limit what is on its way at once to what the broker takes. Called as `forget` is: the library itself limits
         all connections only.
         """
         with self._out_message_mutex:

@@ -29,7 +29,7 @@ FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, pa
 
 @click.group(cls=Group)
 def bridge() -> None:
-    """Take messages from MQTT and RabbitMQ into topics, and from subscriptions there."""
+    """Take messages from MQTT and RabbitMQ into topics, or from subscriptions to them."""
 
 
 @bridge.command()

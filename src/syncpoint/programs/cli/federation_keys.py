@@ -80,8 +80,8 @@ def show(settings: Settings, subscription: str, file: Path, key: str | None) -> 
 @click.argument("subscription")
 @click.argument("site")
 @file_argument
-@click.option("--slots", default=None, metavar="FIRST-LAST", help="These slots; without this and --key all of them.")
-@click.option("--key", multiple=True, help="The slot of this key; may be repeated.")
+@click.option("--slots", default=None, metavar="FIRST-LAST", help="Move these. Without --slots and --key: all.")
+@click.option("--key", multiple=True, help="Move the slot of this key. May be repeated.")
 @drain_option
 @force_option
 @with_settings
@@ -97,7 +97,7 @@ def move(
 ) -> None:
     """Let SITE deliver some keys of a SUBSCRIPTION.
 
-    They are held, acknowledged and copied before SITE begins; other keys are delivered on.
+    Their messages are held, acknowledged and copied before SITE begins; other keys are not held up.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def move(
     "--weight",
     multiple=True,
     metavar="SITE=WEIGHT",
-    help="Its share; 0 takes all keys from it. Default: as in the file, else 1.",
+    help="The share of a site; 0 takes all keys from it. Default: the share in the file, else 1.",
 )
 @drain_option
 @force_option
@@ -226,7 +226,7 @@ def _shown(known: KnownKeys, slot: int | None) -> list[dict[str, str | int]]:
         uninformed = sorted(
             name for name, slots in known.at.items() if any(one != at for one in slots[first : last + 1])
         )
-        state = "held: a move goes on, or broke off" if at.moving else "delivered" if at.home else "delivered by all"
+        state = "held: a move runs, or broke off" if at.moving else "delivered" if at.home else "delivered by all"
         if at.taken_from:
             state += f"; taken from {at.taken_from}, which may not know"
         if uninformed:

@@ -111,7 +111,7 @@ class ImaginedSite:
             subscription.streams.clear()
 
     def lose_disks(self) -> None:
-        """All that it stored is gone. Only while it is dead."""
+        """Lose everything that is stored. Only while the site is dead."""
         self.disks_lost_s.append(asyncio.get_running_loop().time())
         self.topics.clear()
         self.subscriptions.clear()

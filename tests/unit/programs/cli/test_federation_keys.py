@@ -73,7 +73,7 @@ def test_a_key_moves_with_its_slot_and_a_state_is_shown(sites: InMemory, file: P
     held[0], held[1] = SlotHome(9, "(moving) x"), SlotHome(9, "b", "a")
     sites.slots["a"] = held
     text = keys("show", "billing", str(file)).output
-    assert "held: a move goes on, or broke off; not known yet at b" in text
+    assert "held: a move runs, or broke off; not known yet at b" in text
     assert "taken from a, which may not know" in text
     sites.away = {"b"}
     assert "b does not answer: away" in keys("show", "billing", str(file)).output

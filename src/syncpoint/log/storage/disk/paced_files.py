@@ -95,7 +95,7 @@ class DiskTurns:
         return data, left
 
     def _wait(self, me: object, patience_s: float) -> float:
-        """Until it is the turn of `me`, or for `patience_s`; returns what is left of them."""
+        """Wait for the turn of `me`, `patience_s` at most; returns what is left of them."""
         came = now = self.clock.monotonic()
         self.watched = True
         while (left := patience_s - (now - came)) > 0:

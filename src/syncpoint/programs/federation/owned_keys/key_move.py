@@ -98,7 +98,7 @@ class KeyMove:
         if silent := sorted(needed & known.silent.keys()):
             raise FailedPrecondition(
                 f"{', '.join(silent)} does not answer: what it delivers now is unknown, so its keys stay where they"
-                " are. With --force they move all the same, and what it still delivers may be delivered twice."
+                " are. With --force they move anyway, and what it still delivers may be delivered twice."
             )
         return sorted(owners & known.at.keys())
 
@@ -129,7 +129,7 @@ class KeyMove:
             self._sleep(LOOK_S)
 
     def _back(self, moved: Iterable[int], before: Slots, epoch: int, answering: Iterable[str]) -> None:
-        """Whose the keys were delivers them again; those of nobody stay held."""
+        """Give keys back to the sites that delivered them; those of no site stay held."""
         back = {slot: SlotHome(epoch, at.home, at.taken_from) for slot in moved if _is_site(at := before[slot])}
         self._notify_all(back, answering)
 
@@ -157,5 +157,5 @@ def _shortfall(lent: int, lacking: int) -> str:
 def _refused(why: str, targets: Iterable[str]) -> FailedPrecondition:
     return FailedPrecondition(
         f"The keys stay where they were: {', '.join(sorted(targets))} would {why}."
-        " Wait, or give a longer --drain; with --force they move all the same."
+        " Wait, or give a longer --drain; with --force they move anyway."
     )
