@@ -165,9 +165,13 @@ class OtlpThread:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._interval_s):
-            self._exporter.send(self._samples())
-        self._exporter.send(self._samples())
+        over = False
+        while not over:
+            over = self._ended.wait(self._interval_s)
+            try:
+                self._exporter.send(self._samples())
+            except Exception:  # the program may have been changing what it measures
+                log.exception("metrics cannot be read")
         self._exporter.close()
 
 

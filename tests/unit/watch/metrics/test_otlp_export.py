@@ -145,8 +145,11 @@ def test_settings_that_cannot_be_meant_name_their_field(otlp: str, interval_s: f
 
 def test_a_program_exports_from_a_thread_and_once_more_in_the_end() -> None:
     rising = Rising()
+    changing = iter([True])
 
     def samples() -> Samples:
+        if next(changing, False):
+            raise RuntimeError("dictionary changed size during iteration")
         found = Samples(FAMILIES)
         rising.collect(found)
         return found
