@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.base.model.key_homes import BY_KEY
 from syncpoint.programs.federation.acks.ack_pair import home_request
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
 from syncpoint.programs.federation.acks.copied_tail import CopiedTail, Heads
-from syncpoint.programs.federation.acks.linked_sites import ends_of, part_with
+from syncpoint.programs.federation.acks.linked_sites import check_site, ends_of, homes_at, part_with
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.servers import Servers
-from syncpoint.wire.protobuf.messages import admin, pipeline
+from syncpoint.wire.protobuf.messages import admin
 
 LOOK_S = 0.25
 NEARLY = 1000  # messages: copied within a moment
@@ -57,23 +57,21 @@ class HomeMove:
         self._servers, self._home = servers, home
         self._clock, self._sleep = clock, sleep
         self._ends = ends_of(self._links, self._short)
-        if home not in self._ends:
-            known = ", ".join(sorted(self._ends)) or "none"
-            raise NotFound(home, f"No task with `acks: true` has a site {home!r}; there is {known}.")
+        check_site(self._ends, home)
 
     def move(self, drain_s: float, *, force: bool = False) -> MovedHome:
         """Move it; waits up to `drain_s` for consumers elsewhere, and for what the new home lacks (rule 33). `force`:
         also when it lacks something, and when another site does not answer, which learns of it when it is back. Raises
         `SyncpointError`.
         """
-        known, silent = self._known()
+        known, silent = homes_at(self._ends, self._servers)
         if self._home in silent:
             raise Unavailable(f"{self._home} does not answer, so it cannot deliver: {silent[self._home]}")
         if silent and not force:
             names = ", ".join(sorted(silent))
             raise FailedPrecondition(
-                f"{names} does not answer: what it delivers now is unknown. With --force {self._home} delivers all the"
-                f" same, and messages may be delivered twice until {names} is back and knows."
+                f"{names} does not answer: what it delivers now is unknown. With --force {self._home} delivers"
+                f" anyway, and messages may be delivered twice until {names} is back and knows."
             )
         before = max((one.home_epoch, one.home) for one in known.values())
         if before[1] == BY_KEY:
@@ -101,21 +99,8 @@ class HomeMove:
 
     def homes(self) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
         """What each site knows, home and epoch, and which do not answer."""
-        known, silent = self._known()
+        known, silent = homes_at(self._ends, self._servers)
         return {name: (one.home, one.home_epoch) for name, one in known.items()}, silent
-
-    def _known(self) -> tuple[dict[str, pipeline.AckChangesResponse], dict[str, str]]:
-        known: dict[str, pipeline.AckChangesResponse] = {}
-        silent: dict[str, str] = {}
-        for name, (cluster, end) in self._ends.items():
-            asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
-            try:
-                known[name] = self._servers.call(cluster, "AckExchange.AckChanges", asked)
-            except SyncpointError as error:
-                if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
-                    raise
-                silent[name] = error.message
-        return known, silent
 
     def _set(self, name: str, home: str, epoch: int) -> None:
         cluster, end = self._ends[name]

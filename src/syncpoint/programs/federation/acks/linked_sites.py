@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
 from syncpoint.programs.federation.acks.ack_pair import SiteEnd
 from syncpoint.programs.federation.flow_plan import FederationLink
-from syncpoint.programs.federation.servers import Servers
+from syncpoint.programs.federation.servers import SERVER_IS_GONE, Servers
 from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.wire.protobuf.messages import pipeline
 
@@ -44,6 +44,28 @@ def ends_of(part: Iterable[FederationLink], short: str) -> Ends:
             end = SiteEnd(cluster.name, f"projects/{project}/subscriptions/{short}")
             found.setdefault(cluster.name, (cluster, end))
     return found
+
+
+def check_site(ends: Ends, site: str) -> None:
+    """Raises `NotFound` for a site that no link with `acks` has."""
+    if site not in ends:
+        known = ", ".join(sorted(ends)) or "none"
+        raise NotFound(site, f"No task with `acks: true` has a site {site!r}; there is {known}.")
+
+
+def homes_at(ends: Ends, servers: Servers) -> tuple[dict[str, pipeline.AckChangesResponse], dict[str, str]]:
+    """What each site knows about homes, and why others do not answer. Raises `SyncpointError` where a site refuses."""
+    known: dict[str, pipeline.AckChangesResponse] = {}
+    silent: dict[str, str] = {}
+    for name, (cluster, end) in ends.items():
+        asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
+        try:
+            known[name] = servers.call(cluster, "AckExchange.AckChanges", asked)
+        except SyncpointError as error:
+            if error.code not in SERVER_IS_GONE:
+                raise
+            silent[name] = error.message
+    return known, silent
 
 
 def part_with(links: Iterable[FederationLink], servers: Servers, subscription: str) -> tuple[list[FederationLink], str]:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
+from syncpoint.base.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.base.model.key_homes import NOWHERE, SlotHome, Slots, later
 from syncpoint.programs.federation.acks.ack_pair import home_slots, keys_request
-from syncpoint.programs.federation.acks.linked_sites import ends_of, part_with
+from syncpoint.programs.federation.acks.linked_sites import check_site, ends_of, homes_at, part_with
 from syncpoint.programs.federation.flow_plan import FederationLink
-from syncpoint.programs.federation.servers import SERVER_IS_GONE, Servers
-from syncpoint.wire.protobuf.messages import admin, pipeline
+from syncpoint.programs.federation.servers import Servers
+from syncpoint.wire.protobuf.messages import admin
 
 
 class KnownKeys(NamedTuple):
@@ -42,23 +42,12 @@ class KeySites:
     def check(self, sites: Iterable[str]) -> None:
         """Raises `NotFound` for a site that no link with `acks` has."""
         for site in sites:
-            if site not in self.ends:
-                known = ", ".join(sorted(self.ends)) or "none"
-                raise NotFound(site, f"No task with `acks: true` has a site {site!r}; there is {known}.")
+            check_site(self.ends, site)
 
     def known(self) -> KnownKeys:
         """Ask all. Raises `SyncpointError`, not for those that do not answer."""
-        known: dict[str, Slots] = {}
-        silent: dict[str, str] = {}
-        for name, (cluster, end) in self.ends.items():
-            asked = pipeline.AckChangesRequest(subscription=end.subscription, homes_only=True)
-            try:
-                known[name] = home_slots(self.servers.call(cluster, "AckExchange.AckChanges", asked))
-            except SyncpointError as error:
-                if error.code not in SERVER_IS_GONE:
-                    raise
-                silent[name] = error.message
-        return KnownKeys(known, silent)
+        known, silent = homes_at(self.ends, self.servers)
+        return KnownKeys({name: home_slots(one) for name, one in known.items()}, silent)
 
     def notify(self, site: str, decided: Mapping[int, SlotHome], instead_of: str = "") -> None:
         """Let a site know who delivers some slots. Raises `FailedPrecondition` where somebody has decided later."""
