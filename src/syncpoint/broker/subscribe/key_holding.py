@@ -81,11 +81,15 @@ class KeyHolding:
     def _without(batches: Sequence[Batch], leaves_out: Callable[[Batch, int, int], bool]) -> Sequence[Batch]:
         out = []
         for batch in batches:
-            _, keys = frames.describe(batch.payload)
+            sizes, keys = frames.describe(batch.payload)
             skip = bytearray(batch.skip or bytes((len(keys) + 7) // 8))
-            for offset in range(batch.begin, batch.end):
-                index = offset - batch.first_offset
-                if not skip[index >> 3] >> (index & 7) & 1 and leaves_out(batch, offset, _slot(batch, index, keys)):
+            end = 0
+            for index, (size, key) in enumerate(zip(sizes, keys, strict=True)):
+                begin, end = end + 4, end + 4 + size
+                offset = batch.first_offset + index
+                if not batch.begin <= offset < batch.end or skip[index >> 3] >> (index & 7) & 1:
+                    continue
+                if leaves_out(batch, offset, slot_of(key or _id_of(batch.payload[begin:end]))):
                     skip[index >> 3] |= 1 << (index & 7)
             out.append(batch._replace(skip=bytes(skip)))
         if isinstance(batches, Fetched):
@@ -94,8 +98,5 @@ class KeyHolding:
         return UpToEnd(out) if isinstance(batches, UpToEnd) else out
 
 
-def _slot(batch: Batch, index: int, keys: Sequence[bytes]) -> int:
-    if keys[index]:
-        return slot_of(keys[index])
-    message = pubsub.PubsubMessage.FromString(frames.message_at(batch.payload, index))
-    return slot_of(message.message_id.encode())
+def _id_of(message: bytes) -> bytes:
+    return pubsub.PubsubMessage.FromString(message).message_id.encode()

@@ -70,7 +70,7 @@ class KeyReader:
         order, table = self._order, self._state.table
         parts: list[bytes] = []
         serials: list[int] = []
-        unread = consumer.closed
+        unread = consumer.closed or self._state.record.options.receive_suspended  # perhaps since they were asked for
         size, free = 0, consumer.free(table)
         room, room_bytes = consumer.room(table)  # asked for again: other keys may have been read faster
         for identity, batches in messages:
