@@ -23,7 +23,7 @@ from syncpoint.base.runtime.tasks import Tasks
 from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
-from syncpoint.front.gateway.gateway_peers import Fact, GatewayPeers
+from syncpoint.front.gateway.gateway_peers import ASKED_MAX, Fact, GatewayPeers
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
 from syncpoint.front.gateway.site_link import SiteLink
@@ -120,6 +120,7 @@ class DualBook:
         self._used = 0.0
         self._site = ""  # whose copies are held
         self._asked: list[str] = []  # identities that were held a while ago
+        self._ask_from = 0  # with which of them the next question begins
         self._done: dict[str, list[str]] = {}  # by site: ack ids to be acknowledged there
 
     def used(self) -> None:
@@ -165,7 +166,10 @@ class DualBook:
             old = [one for one in self._asked if one in self.acks.held]
             self._asked = list(self.acks.held)
             if old:
-                self.reported(await self.delivery.peers.ask(self.name, old))
+                self._ask_from %= len(old)  # beyond what is asked at a time the next ones have their turn later
+                turned = (old[self._ask_from :] + old[: self._ask_from])[:ASKED_MAX]
+                self._ask_from += ASKED_MAX
+                self.reported(await self.delivery.peers.ask(self.name, turned))
 
     def stands_in(self, ack_ids: list[str]) -> bool:
         """Acknowledge messages whose site is gone, by their copies; False where that would not be true."""

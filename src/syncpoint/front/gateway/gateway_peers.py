@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.base.runtime.tasks import Tasks
@@ -43,13 +43,17 @@ log = logging.getLogger(__name__)
 
 
 def poster(token: str) -> Post:
-    """Sends a body to HOST:PORT and returns the answer's. Blocks; raises `OSError` and `HTTPException`."""
+    """Sends a body to HOST:PORT, through no proxy, and returns the answer's. Blocks; raises `OSError` and
+    `HTTPException`.
+    """
+    opener = build_opener(ProxyHandler({}))
 
     def post(address: str, body: bytes) -> bytes:
         headers = {OPERATOR: "peer", "content-type": "application/json"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        with urlopen(Request(f"http://{address}{PATH}", body, headers, method="POST"), timeout=TIMEOUT_S) as answer:
+        request = Request(f"http://{address}{PATH}", body, headers, method="POST")
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
             found: bytes = answer.read(BODY_MAX)
             return found
 

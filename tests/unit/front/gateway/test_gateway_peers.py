@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.front.gateway import gateway_peers
+from syncpoint.front.gateway import dual_delivery, gateway_peers
 from syncpoint.front.gateway.dual_identities import AckBook
-from syncpoint.front.gateway.gateway_peers import GatewayPeers, OtherGateway
+from syncpoint.front.gateway.gateway_peers import GatewayPeers, OtherGateway, poster
 
 pytestmark = pytest.mark.shows("gateway")
 
@@ -149,3 +151,47 @@ def test_a_peer_that_comes_back_gets_what_waited(monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
     assert "gw-1" in two.books[1].acks.acked
+
+
+def test_a_peer_is_reached_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would be shown the token."""
+    seen: list[tuple[str, str | None, bytes]] = []
+
+    class Peer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            seen.append((self.path, self.headers["authorization"], body))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Peer) as server:
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        assert poster("secret")(f"127.0.0.1:{server.server_port}", b"x") == b"{}"
+        answering.join(10)
+    assert seen == [("/peer", "Bearer secret", b"x")]
+
+
+def test_of_many_copies_each_is_asked_for_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dual_delivery, "ASKED_MAX", 2)
+    asked: list[list[str]] = []
+
+    class Peers:
+        async def ask(self, subscription: str, identities: list[str]) -> list[Any]:
+            asked.append(identities)
+            return []
+
+    links = {"eu": SimpleNamespace(tag=EU.encode()), "us": SimpleNamespace(tag=US.encode())}
+    delivery: Any = SimpleNamespace(peers=Peers(), own=SimpleNamespace(links=links))
+    book = dual_delivery.DualBook(delivery, SimpleNamespace(name=S, enable_exactly_once_delivery=False))
+    for number in range(5):
+        book.acks.hold(US, f"gw-{number}", f"c{number}", 1.0)
+    for _ in range(4):
+        asyncio.run(book.ask_peers())
+    assert asked == [["gw-0", "gw-1"], ["gw-2", "gw-3"], ["gw-4", "gw-0"]]
