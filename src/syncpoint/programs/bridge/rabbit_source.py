@@ -3,16 +3,18 @@
 Place: in front of `incoming_bridge`; runs in the thread of `rabbit_link`.
 Promises: a message of a queue is acknowledged once it is stored. A stream is read on from the first offset that was not
 stored, by a file that is written each second; what was stored since then comes again with the same offset, by which a
-topic with a duplicate window knows it.
+topic with a duplicate window knows it. The last message that was stored is asked for, too: a stream that does not have
+it was created again, and RabbitMQ would leave out all of its messages before that offset without a word.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
@@ -26,6 +28,8 @@ from syncpoint.programs.bridge.rabbit_shape import STREAM_OFFSET, foreign
 
 if TYPE_CHECKING:
     from syncpoint.programs.bridge.incoming_bridge import IncomingBridge
+
+FIRST_S: Final = 60.0  # until the last message that was stored of a stream has come again
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +64,9 @@ class StreamPositions:
 class RabbitSource:
     """Messages of the queues and streams of a file."""
 
-    def __init__(self, file: BridgeFile) -> None:
+    def __init__(self, file: BridgeFile, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises `OSError` for files that cannot be read."""
+        self._clock, self._awaited = clock, dict[str, float]()  # by stream: when its first message is late
         self._rules = file.incoming
         self._prefetch = max(1, file.messages // len(file.incoming))
         self._link = RabbitLink(file.broker)
@@ -91,6 +96,19 @@ class RabbitSource:
 
     def tick(self) -> None:
         self._positions.write()
+        with self._to.lock:
+            for stream, late_at in self._awaited.items():
+                if self._to.flow.full:  # this program itself takes nothing
+                    self._awaited[stream] = self._clock() + FIRST_S
+                elif self._clock() > late_at:
+                    self._to.end(self._cut(stream))
+
+    def _cut(self, stream: str) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"The stream {stream!r} has nothing from offset {self._positions.next[stream] - 1} on, up to which it was"
+            " read before: it was created again, or cut. To read it from its beginning, remove its name from the file"
+            " of `positions`"
+        )
 
     def close(self) -> None:
         self._link.close()
@@ -114,13 +132,19 @@ class RabbitSource:
         channel.basic_qos(prefetch_count=self._prefetch)
         for rule in self._rules:
             channel.basic_consume(rule.source, partial(self._came, rule), arguments=self._begin_at(rule))
+            if self._positions.next.get(rule.stream, 0):
+                with self._to.lock:
+                    self._awaited[rule.stream] = self._clock() + FIRST_S
 
     def _begin_at(self, rule: IncomingRule) -> dict[str, Any]:
         if not rule.stream:
             return {}
-        return {STREAM_OFFSET: self._positions.next.get(rule.stream, "first" if rule.first else "next")}
+        found = self._positions.next.get(rule.stream)
+        return {STREAM_OFFSET: ("first" if rule.first else "next") if found is None else max(0, found - 1)}
 
     def _closed(self) -> None:
+        with self._to.lock:
+            self._awaited.clear()
         self._to.disconnected()
 
     def _cancelled(self, _: Any) -> None:
@@ -138,9 +162,13 @@ class RabbitSource:
         again = bool(method.redelivered)
         if rule.stream:
             offset = int(message.values["offset"])
+            if rule.stream in self._awaited:
+                with self._to.lock:
+                    self._awaited.pop(rule.stream, None)
             expected = self._positions.next.get(rule.stream)
             if expected is not None and offset < expected:
-                return  # of a piece that begins before the offset that was asked for
+                channel.basic_ack(method.delivery_tag)  # stored before
+                return
             if expected is not None and rule.stream not in self._seen and offset > expected:
                 log.warning("the stream %s no longer has the offsets from %d to %d", rule.stream, expected, offset - 1)
             self._positions.next.setdefault(
