@@ -140,6 +140,24 @@ def test_keys_that_stayed_here_are_not_read_again_while_acknowledgements_are_on_
         assert sorted(subscriber.data) == [*map(str, range(10)), "a"]
 
 
+@pytest.mark.parametrize("seed", [3, 32, 41])
+def test_a_key_that_leaves_while_its_messages_are_read_again_is_not_lent_until_it_comes_back(seed: int) -> None:
+    harness = ForwarderHarness(ordered=True, loss=0.3, delay_s=0.3, seed=seed)
+    subscriber = Subscriber(harness)
+    for number in range(4):
+        harness.send(f"{number}", key="k0")
+    harness.advance(3.0)
+    subscriber.nack(*list(subscriber.held))
+    harness.advance(0.18)  # some have arrived
+    subscriber.received.clear()
+    hold(harness, ["k0"])
+    harness.advance(3.0)
+    assert subscriber.data == []
+    hold(harness, ())
+    harness.advance(5.0)
+    assert sorted(subscriber.data) == ["0", "1", "2", "3"]
+
+
 steps = st.one_of(
     st.tuples(st.just("publish"), st.sampled_from(KEYS)),
     st.tuples(st.just("hold"), st.sets(st.sampled_from(KEYS))),
