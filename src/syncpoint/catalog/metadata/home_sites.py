@@ -1,4 +1,5 @@
-"""Which site delivers a subscription that several sites have: a setting for each subscription that has a home.
+"""Which site delivers a subscription that several sites have: a setting for each subscription that has a home, and
+another one where its ordering keys have homes of their own.
 
 Place: written by SetHome together with the options that suspend delivery elsewhere; reported beside acknowledged
 offsets, to a program that compares two sites (`programs.federation.acks`).
@@ -16,6 +17,7 @@ from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.records import CatalogChange, Setting
 
 PREFIX = "homes/"
+KEYS_PREFIX = "key-homes/"  # the ranges, where the home is `BY_KEY`: earlier versions read the other setting
 _ALL = (1 << SLOTS) - 1
 
 
@@ -61,20 +63,27 @@ def home_of(catalog: Catalog, subscription: int) -> HomeSite | None:
     if stored is None:
         return None
     found: list[Any] = json.loads(stored)
-    keys = tuple(KeyRange(first, last, SlotHome(*at)) for first, last, at in (found[4] if len(found) > 4 else ()))
+    ranges = found[4] if len(found) > 4 else []
+    if found[1] == BY_KEY and (kept := catalog.setting(f"{KEYS_PREFIX}{subscription}")) is not None:
+        ranges = json.loads(kept)
+    keys = tuple(KeyRange(first, last, SlotHome(*at)) for first, last, at in ranges)
     return HomeSite(*found[:4])._replace(keys=keys)
 
 
 def put_home(catalog: Catalog, subscription: int, one: HomeSite) -> list[CatalogChange]:
     """The changes that write it, and take out those of subscriptions that are gone."""
-    name = f"{PREFIX}{subscription}"
-    gone = [
+    changes = [
         CatalogChange.delete(Setting(other))
-        for other in catalog.settings_named(PREFIX)
-        if other != name and catalog.subscription_by_incarnation(int(other.removeprefix(PREFIX))) is None
+        for prefix in (PREFIX, KEYS_PREFIX)
+        for other in catalog.settings_named(prefix)
+        if catalog.subscription_by_incarnation(int(other.removeprefix(prefix))) is None
     ]
-    stored = one if one.keys else one[:4]  # earlier versions know the first four
-    return [*gone, CatalogChange.put(Setting(name, json.dumps(stored).encode()))]
+    keys = f"{KEYS_PREFIX}{subscription}"
+    if one.keys:
+        changes.append(CatalogChange.put(Setting(keys, json.dumps(one.keys).encode())))
+    elif catalog.setting(keys) is not None:
+        changes.append(CatalogChange.delete(Setting(keys)))
+    return [*changes, CatalogChange.put(Setting(f"{PREFIX}{subscription}", json.dumps(one[:4]).encode()))]
 
 
 def fill_home(answer: Any, one: HomeSite | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.key_homes import SLOTS, slot_of
 from syncpoint.catalog.metadata.home_sites import home_of
+from syncpoint.catalog.metadata.records import CatalogChange, Setting
 from syncpoint.testing.rigs.servicer_harness import SUB, ServicerHarness, simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
@@ -75,6 +77,22 @@ async def test_one_home_is_the_case_of_all_keys(harness: ServicerHarness) -> Non
     answer = await set_keys(harness, {"first": 0, "last": SLOTS - 1, "home": "eu", "epoch": 3}, slot("us", 4))
     assert answer.home == "(by key)"
     assert [one.message.data for one in await harness.pull()] == [b"b"]
+
+
+@simulated()
+async def test_an_earlier_version_can_read_and_change_what_is_stored(harness: ServicerHarness) -> None:
+    catalog = harness.control.catalog
+    record = catalog.subscription(SUB)
+    assert record is not None
+    name = f"homes/{record.incarnation}"
+    await set_keys(harness, slot("us", 2))
+    assert json.loads(catalog.setting(name) or b"") == ["eu", "(by key)", 2, False]
+    await harness.control.commit([CatalogChange.put(Setting(name, b'["eu", "us", 7, false]'))])  # by that version
+    assert set(homes(harness)) == {"us"}
+    await set_keys(harness, slot("eu", 8))
+    assert [homes(harness)[number] for number in (SLOT, SLOT - 1)] == ["eu", "us"]
+    await set_keys(harness, home="eu", epoch=9)
+    assert catalog.settings_named("key-homes/") == []
 
 
 @simulated()
