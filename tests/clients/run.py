@@ -1,15 +1,15 @@
 """The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes tests/clients/results.md.
 
-    python -m tests.clients.run [--only go,java] [--scenarios filter,iam] [--target node,cluster,gateway] [--no-prepare]
+    python -m tests.clients.run [--only go,java] [--scenarios filter,iam] [--target node,cluster] [--no-prepare]
                                 [--jobs 3] [--output FILE]
 
 Each client is a program in a folder beside this file that prints a JSON line per scenario. What a client needs is
 downloaded into tests/clients/.cache, which git ignores. On a line {"ask": "restart"} or {"ask": "rolling"} the server
 is restarted, and the client is answered with a line.
 
-On a node every client has a server of its own; all share a cluster, or a gateway in front of two servers. Then all
-clients at the same time run the scenarios in which what they share is restarted (TOGETHER). What was seen is kept in
-.cache, so that a run of a few clients or scenarios renews their part of the page alone.
+On a node every client has a server of its own; all share a cluster, or a gateway in front of two servers or clusters.
+Then all clients at the same time run the scenarios in which what they share is restarted (TOGETHER). What was seen is
+kept in .cache, so that a run of a few clients or scenarios renews their part of the page alone.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ SCENARIOS = {
     "restart": "killed and restarted under open streams: nothing lost",
     "rolling": "all processes restarted in turn, all clients at work: none stops, nothing lost",
 }
-TOGETHER = {"node": ("rolling",), "cluster": ("restart", "rolling"), "gateway": ("restart", "rolling")}
+TOGETHER = {where: ("rolling",) if where == "node" else ("restart", "rolling") for where in TARGETS}
 """Per target, what the clients run at the same time against the same server."""
-TITLES = {"node": "One node", "cluster": "Cluster", "gateway": "Gateway"}
+TITLES = {"node": "One node", "cluster": "Cluster", "gateway": "Gateway", "clusters": "Gateway of clusters"}
 
 Results = dict[str, tuple[str, str]]
 """Per scenario: pass, fail or skip, and what else is to be said."""
@@ -192,8 +192,9 @@ def page(seen: dict[str, Any]) -> str:
     return "\n".join([
         "# Results of `make test-clients`",
         "",
-        "Each client runs the scenarios on a server of its own; all share a cluster of three storage clusters, and a",
-        "gateway in front of two servers that store every topic. A cell holds for all unless it names them.",
+        "Each client runs the scenarios on a server of its own; all share a cluster of three storage clusters, a",
+        "gateway in front of two servers that store every topic, and one in front of two clusters. A cell holds for",
+        "all unless it names them.",
         "",
         f"Run with Python {platform.python_version()}"
         + (f", {dates[0]}: " if dates[0] == dates[-1] else f", {dates[0]} to {dates[-1]}: ")
@@ -220,7 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default="", help="keys of clients, with commas: " + ", ".join(c.key for c in CLIENTS))
     parser.add_argument("--scenarios", default="", help="names of scenarios, with commas")
-    parser.add_argument("--target", default=",".join(TARGETS), help="node, cluster, gateway, or several with commas")
+    parser.add_argument("--target", default=",".join(TARGETS), help="names with commas, of the default")
     parser.add_argument("--no-prepare", action="store_true", help="download and build nothing")
     parser.add_argument("--jobs", type=int, default=3, help="clients that run at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "tests" / "clients" / "results.md")
@@ -231,9 +232,9 @@ def main() -> int:
     )
     if set(keys) - {client.key for client in CLIENTS} or set(names) - set(SCENARIOS) or set(targets) - set(TARGETS):
         parser.error("no such client, scenario or target")
-    if why_not() and "cluster" in targets:
-        print(f"  no cluster: {why_not()}", flush=True)
-        targets.remove("cluster")
+    if why_not():
+        print(f"  no clusters: {why_not()}", flush=True)
+        targets = [one for one in targets if one not in ("cluster", "clusters")]
     chosen = [client for client in CLIENTS if not keys or client.key in keys]
     unbuilt = {} if given.no_prepare else {client.key: why for client in chosen if (why := prepare(client))}
     built = [client for client in chosen if client.key not in unbuilt]

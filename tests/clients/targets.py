@@ -74,34 +74,44 @@ def roll(local: LocalCluster) -> None:
         local.start(one.name)
 
 
-def gateway(stack: contextlib.ExitStack) -> Target:
-    """A gateway in front of two servers that both store every topic."""
+def gateway(stack: contextlib.ExitStack, site: Callable[[contextlib.ExitStack], Target] = node) -> Target:
+    """A gateway in front of two sites that both store every topic."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="syncpoint-clients-")))
-    servers = {name: stack.enter_context(ServerProcess()) for name in ("eu", "us")}
+    sites = {name: site(stack) for name in ("eu", "us")}
     (port,) = free_ports(1)
     dual = [{"topics": f"projects/{project_of(client.key)}/topics/*"} for client in CLIENTS]
     more = {"listen": f"127.0.0.1:{port}", "dual": dual}
-    sites = {name: one.endpoint for name, one in servers.items()}
-    running = [GatewayProcess(folder, sites, more)]
+    endpoints = {name: one.endpoint for name, one in sites.items()}
+    running = [GatewayProcess(folder, endpoints, more)]
     stack.callback(lambda: running[0].end())
 
-    def restart_site(name: str, *, hard: bool) -> None:
-        servers[name].restart(hard=hard)
+    def restart_site(name: str, what: str) -> None:
+        sites[name].ask(what)
         end = time.monotonic() + 60
         while "masked" in running[0].states()[name]:
             assert time.monotonic() < end, running[0].states()
             time.sleep(0.2)
 
     def roll_all() -> None:
-        for name in servers:
-            restart_site(name, hard=False)
+        for name in sites:
+            restart_site(name, "rolling")
         running[0].end()
-        running[0] = GatewayProcess(folder, sites, more)
+        running[0] = GatewayProcess(folder, endpoints, more)
 
-    return Target(running[0].endpoint, {"restart": lambda: restart_site("eu", hard=True), "rolling": roll_all})
+    return Target(running[0].endpoint, {"restart": lambda: restart_site("eu", "restart"), "rolling": roll_all})
 
 
-TARGETS: dict[str, Callable[[contextlib.ExitStack], Target]] = {"node": node, "cluster": cluster, "gateway": gateway}
+def gateway_of_clusters(stack: contextlib.ExitStack) -> Target:
+    """A gateway in front of two clusters. Needs etcd."""
+    return gateway(stack, cluster)
+
+
+TARGETS: dict[str, Callable[[contextlib.ExitStack], Target]] = {
+    "node": node,
+    "cluster": cluster,
+    "gateway": gateway,
+    "clusters": gateway_of_clusters,
+}
 
 
 class Together:
