@@ -35,6 +35,9 @@ FACTS_MAX: Final = 100_000
 BODY_MAX: Final = 4 << 20
 ASKED_MAX: Final = 1_000  # copies of one subscription, at a time
 
+DIRECT: Final = build_opener(ProxyHandler({}))
+"""Calls admin addresses, past the proxy that the environment names for others: a token is for the gateway alone."""
+
 Fact = tuple[str, float, tuple[tuple[str, float], ...]]
 """A message that was acknowledged: identity, publish time, and the sites that know, as of `dual_identities.Acked`."""
 Post = Callable[[str, bytes], bytes]
@@ -46,14 +49,13 @@ def poster(token: str) -> Post:
     """Sends a body to HOST:PORT, through no proxy, and returns the answer's. Blocks; raises `OSError` and
     `HTTPException`.
     """
-    opener = build_opener(ProxyHandler({}))
 
     def post(address: str, body: bytes) -> bytes:
         headers = {OPERATOR: "peer", "content-type": "application/json"}
         if token:
             headers["authorization"] = f"Bearer {token}"
         request = Request(f"http://{address}{PATH}", body, headers, method="POST")
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
+        with DIRECT.open(request, timeout=TIMEOUT_S) as answer:
             found: bytes = answer.read(BODY_MAX)
             return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 import click
 
@@ -166,14 +166,14 @@ def _load(path: Path) -> GatewayFile:
 
 
 def _asked(admin: str, token_file: Path | None, path: str, *, change: bool = False, force: bool = False) -> Any:
-    from syncpoint.front.gateway.gateway_peers import OPERATOR
+    from syncpoint.front.gateway.gateway_peers import DIRECT, OPERATOR
 
     headers = {OPERATOR: "1"}
     try:
         if token_file is not None:
             headers["authorization"] = f"Bearer {token_file.read_text().strip()}"
         url = f"http://{admin}{path}{'?force' if force else ''}"
-        with urlopen(Request(url, headers=headers, method="POST" if change else "GET"), timeout=10) as answer:
+        with DIRECT.open(Request(url, headers=headers, method="POST" if change else "GET"), timeout=10) as answer:
             return json.loads(answer.read())
     except HTTPError as error:
         text = error.read()
