@@ -229,6 +229,49 @@ def test_dual_topics_are_at_both_sites_and_received_once(
 
 
 @pytest.mark.timeout(120)
+def test_copies_of_what_the_home_has_done_with_are_not_held_for_ever(
+    boot: Callable[..., ServerProcess], tmp_path: Path, enter: Callable[[str], Space]
+) -> None:
+    servers, more = [boot(), boot()], {"dual": [{"topics": "projects/dual/topics/*"}]}
+    sites = {"eu": servers[0].endpoint, "us": servers[1].endpoint}
+    gateway = GatewayProcess(tmp_path, sites, more, hurried=True)
+    space, home = enter(gateway.endpoint), enter(servers[0].endpoint)
+    space.project = "dual"
+    dead = space.topic("dead")
+    letters = space.subscription(dead, "letters")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    topic, subscription = space.pair(dead_letter_policy=policy, enable_message_ordering=True)
+
+    def left(of: str) -> list[int]:
+        """What waits at each site."""
+        return [enter(one.endpoint).asked("GetSubscriptionState", subscription=of).backlog_messages for one in servers]
+
+    space.publish(dead, b"first")  # so that letters are copied from now on
+    space.publish(topic, b"first")
+    space.pull(subscription, 1, ack=True)
+    eventually(lambda: any("letters are copied by" in line for line in gateway.log), 20)
+    space.publish(topic, b"poison")
+    space.publish(topic, b"waits", key="k")
+    space.publish(topic, b"unknown")
+    found = {one.message.data: one for one in space.pull(subscription, 3)}
+    eventually(lambda: gateway.metric("dual_held_messages") == 3, 20)
+    # the answer to this acknowledgement never came to the gateway
+    home.api.acknowledge({"subscription": subscription, "ack_ids": [found[b"unknown"].ack_id[TAG_BYTES:]]})
+    poison = found[b"poison"]
+    for _ in range(4):
+        space.nack(subscription, poison)
+        (poison,) = space.pull(subscription, 1)
+    space.nack(subscription, poison)
+    eventually(lambda: left(letters) == [2, 2], 30)
+    eventually(lambda: left(subscription) == [1, 1], 30)
+    assert gateway.metric("dual_held_messages") == 1
+    servers[0].kill9()
+    eventually(lambda: gateway.states()["us"] == "home", 20)
+    assert [one.message.data for one in space.pull(subscription, 1)] == [b"waits"]
+    gateway.end()
+
+
+@pytest.mark.timeout(120)
 def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of_the_gateway(
     dual_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:

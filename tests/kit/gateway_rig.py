@@ -12,12 +12,23 @@ from typing import Any
 from urllib.request import urlopen
 
 LINE = [sys.executable, "-m", "syncpoint.programs.cli", "gateway"]
+HURRIED = """
+from syncpoint.front.gateway import dual_delivery
+from syncpoint.programs.cli.main import main
+dual_delivery.EXTEND_S = 0.3
+main()
+"""
+HURRIED_LINE = [sys.executable, "-c", HURRIED, "gateway"]
 
 
 class GatewayProcess:
-    """`syncpoint gateway run` over some servers; the first one is the home."""
+    """`syncpoint gateway run` over some servers; the first one is the home. `hurried`: leases of copies are extended
+    every 300 ms.
+    """
 
-    def __init__(self, folder: Path, servers: dict[str, str], more: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, servers: dict[str, str], more: dict[str, Any] | None = None, *, hurried: bool = False
+    ) -> None:
         sites = {name: {"endpoint": at, "weight": 100 - n} for n, (name, at) in enumerate(servers.items())}
         file = {
             "version": 1,
@@ -31,7 +42,10 @@ class GatewayProcess:
         self.path = folder / "gateway.yaml"
         self.path.write_text(json.dumps(file))
         self.process = subprocess.Popen(
-            [*LINE, "run", "--config", str(self.path)], stderr=subprocess.PIPE, text=True, bufsize=1
+            [*(HURRIED_LINE if hurried else LINE), "run", "--config", str(self.path)],
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
         assert self.process.stderr is not None
         self.log: list[str] = []

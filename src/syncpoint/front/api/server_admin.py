@@ -284,4 +284,6 @@ def _ack_state(chain: int, source: internal.DescribedSource) -> admin.AckState:
         acked=[admin.OffsetRange(begin=begin, end=end) for begin, end in zip(ends[::2], ends[1::2], strict=True)],
         ranges_total=source.ranges_total,
         chain=chain,
+        universe=source.universe,
+        copies=source.copies,
     )

@@ -25,7 +25,7 @@ from syncpoint.front.gateway.dual_publish import OWN
 from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_peers import ASKED_MAX, Fact, GatewayPeers
 from syncpoint.front.gateway.site_board import SiteBoard
-from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls
+from syncpoint.front.gateway.site_fill import FILL, LEASE_S, SiteCalls, fill_of
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
@@ -33,6 +33,7 @@ from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.protobuf.status import ack_outcomes
 
 HELD_MAX: Final = 10_000
+RANGES_MAX: Final = 1_000  # of a source, that the home names
 IDS_EACH: Final = 2_500  # of one request
 FLUSH_S: Final = 0.05
 UNDERWAY_S: Final = 1.0
@@ -97,6 +98,11 @@ class DualDelivery:
             book.over = True
 
     @property
+    def held(self) -> int:
+        """Copies that are held."""
+        return sum(len(book.acks.held) for book in self.books.values())
+
+    @property
     def dropped(self) -> int:
         """Messages that were not delivered because a subscriber had acknowledged them before."""
         return sum(book.acks.dropped for book in self.books.values())
@@ -137,7 +143,7 @@ class DualBook:
         tag, kept = link.tag.decode(), []
         for one in response.received_messages:
             identity = one.message.attributes.get(IDENTITY, "")
-            if self.acks.deliver(tag, one.ack_id, identity, _published_s(one.message)):
+            if self.acks.deliver(tag, one.ack_id, identity, _published_s(one.message), one.message.message_id):
                 if identity.startswith(OWN):  # published again with it, it would be taken for this one
                     del one.message.attributes[IDENTITY]
                 one.ack_id = tag + one.ack_id
@@ -170,6 +176,29 @@ class DualBook:
                 turned = (old[self._ask_from :] + old[: self._ask_from])[:ASKED_MAX]
                 self._ask_from += ASKED_MAX
                 self.reported(await self.delivery.peers.ask(self.name, turned))
+
+    async def ask_home(self) -> None:
+        """Ask the home what it has done with, of what was under way when this was last asked."""
+        home, own = self.delivery.board.home, self.delivery.own
+        tag = own.links[home].tag.decode()
+        if not self.acks.proof.to_ask(tag):
+            return
+        try:
+            state = await own.call(
+                home, methods.ADMIN.GetSubscriptionState, subscription=self.name, ranges_max=RANGES_MAX
+            )
+            record = await own.call(home, methods.SUBSCRIBER.GetSubscription, subscription=self.name)
+            topic, letters = record.dead_letter_policy.dead_letter_topic, None
+            if topic and self.delivery.publisher.answer_of(topic) is not None:
+                fill = fill_of(topic)
+                letters = await own.call(home, methods.ADMIN.GetSubscriptionState, subscription=fill, ranges_max=1)
+        except SyncpointError as error:
+            log.info("what %s has done with of %s is asked again: %s", home, self.name, error)
+            return
+        found = self.acks.proof.looked(tag, state, letters)
+        if found:
+            log.info("%s at %s: %d messages are done with, and were not known to be", self.name, home, len(found))
+            self._done.setdefault(self._site, []).extend(self.acks.completed(tag, found))
 
     def stands_in(self, ack_ids: list[str]) -> bool:
         """Acknowledge messages whose site is gone, by their copies; False where that would not be true."""
@@ -283,7 +312,7 @@ class ShadowStream:
             subscription=book.name, stream_ack_deadline_seconds=LEASE_S, max_outstanding_messages=HELD_MAX
         )
         receiving: asyncio.Future[bytes | None] | None = None
-        extend_at = loop.time() + EXTEND_S
+        extend_at = loop.time()  # at once: proof begins with the first look
         try:
             await upstream.send(opening.SerializeToString())
             while not self._over and not book.moves(self.site):
@@ -298,6 +327,7 @@ class ShadowStream:
                     extend_at = loop.time() + EXTEND_S
                     await self._modify(book.acks.copies(), LEASE_S)
                     await book.ask_peers()
+                    await book.ask_home()
         finally:
             upstream.cancel()
             link.end_stream(self)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from syncpoint.front.gateway.dual_publish import OWN
+from syncpoint.front.gateway.home_proof import HomeProof
 
 BOTH_MAX: Final = 200_000
 ACKED_MAX: Final = 200_000
@@ -86,10 +87,11 @@ class AckBook:
         self.held: dict[str, tuple[str, float]] = {}  # by identity: ack id at the other site, and publish time
         self.leaving: dict[str, tuple[str, float]] = {}  # ack id that is on its way to a site, with its tag -> message
         self.dropped = 0
+        self.proof = HomeProof()
         self.news: list[str] | None = None
         """Identities acknowledged since they were last reported to peers; None: there are no peers."""
 
-    def deliver(self, tag: str, ack_id: str, identity: str, published_s: float) -> bool:
+    def deliver(self, tag: str, ack_id: str, identity: str, published_s: float, message_id: str = "") -> bool:
         """A message of a site is about to go to a subscriber; False where it was acknowledged before, and is to be
         acknowledged where it came from.
         """
@@ -98,6 +100,7 @@ class AckBook:
             return False
         ack_id = tag + ack_id
         if identity:
+            self.proof.delivered(tag, identity, message_id, published_s)
             self.lent[ack_id] = identity, published_s
             if len(self.lent) > LENT_MAX:
                 self.lent.popitem(last=False)
@@ -134,21 +137,34 @@ class AckBook:
         for ack_id in ack_ids:
             identity, published_s = self.lent.pop(ack_id, ("", 0.0))
             if identity:
-                acked = self.acked.get(identity)
-                same = acked is not None and same_message(identity, published_s, acked.at)
-                known = dict(acked.known) if acked is not None and same else {}
-                if not gone:
-                    known |= {one: published_s for one in self._tags if ack_id.startswith(one)}
-                copy = self.held.get(identity)
-                if copy is not None and same_message(identity, copy[1], published_s):
-                    del self.held[identity]
-                    found.append(copy[0])
-                    if not gone:  # else the copy is given back just now, and comes once more, to be left out
-                        self.leaving[self._held_at + copy[0]] = identity, copy[1]
-                self._note(identity, published_s, known)
-                if self.news is not None:
-                    self.news.append(identity)
+                tags = () if gone else [one for one in self._tags if ack_id.startswith(one)]
+                found += self._count(identity, published_s, tags, gone=gone)
         return found
+
+    def completed(self, tag: str, messages: Iterable[tuple[str, float]]) -> list[str]:
+        """The site of a tag has proven these, with publish times, to be done with; returns the ack ids of copies."""
+        return [copy for one in messages for copy in self._count(*one, (tag,), gone=False)]
+
+    def _count(self, identity: str, published_s: float, tags: Iterable[str], *, gone: bool) -> list[str]:
+        """A message is acknowledged, which the sites of these tags know."""
+        acked = self.acked.get(identity)
+        same = acked is not None and same_message(identity, published_s, acked.at)
+        known = dict(acked.known) if acked is not None and same else {}
+        self._note(identity, published_s, known | dict.fromkeys(tags, published_s))
+        if self.news is not None:
+            self.news.append(identity)
+        return self._copy_of(identity, published_s, gone=gone)
+
+    def _copy_of(self, identity: str, published_s: float, *, gone: bool = False) -> list[str]:
+        """The ack id of a copy that is held, and is to be acknowledged now."""
+        self.proof.done_with(identity)
+        copy = self.held.get(identity)
+        if copy is None or not same_message(identity, copy[1], published_s):
+            return []
+        del self.held[identity]
+        if not gone:  # else the copy is given back just now, and comes once more, to be left out
+            self.leaving[self._held_at + copy[0]] = identity, copy[1]
+        return [copy[0]]
 
     def reported(self, facts: Iterable[tuple[str, float, Iterable[tuple[str, float]]]]) -> list[str]:
         """Messages were acknowledged through another gateway; returns the ack ids of copies that are held here."""
@@ -157,11 +173,7 @@ class AckBook:
             acked, known = self.acked.get(identity), dict(sites)
             if acked is not None and same_message(identity, at, acked.at):
                 known = {**dict(acked.known), **known}
-            copy = self.held.get(identity)
-            if copy is not None and same_message(identity, copy[1], at):
-                del self.held[identity]
-                found.append(copy[0])
-                self.leaving[self._held_at + copy[0]] = identity, copy[1]
+            found += self._copy_of(identity, at)
             self._note(identity, at, known)
         return found
 
@@ -205,5 +217,6 @@ class AckBook:
         """A seek: what was acknowledged may be delivered again."""
         self.acked.clear()
         self.lent.clear()
+        self.proof.clear()
         if self.news:
             self.news.clear()

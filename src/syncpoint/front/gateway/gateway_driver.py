@@ -297,6 +297,7 @@ class Gateway:
                 "copied": self.fill.copied,
                 "lacks": self.fill.lacks,
                 "dropped": self.delivery.dropped,
+                "held": self.delivery.held,
             },
             "peers": [
                 {"peer": one.address, "answers": one.answers, "waiting": len(one.waiting), "dropped": one.dropped}

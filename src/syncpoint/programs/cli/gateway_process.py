@@ -66,6 +66,7 @@ def samples_of(status: dict[str, Any]) -> Samples:
     found.put(f"{PREFIX}dual_one_site_total", dual["atOneSite"])
     found.put(f"{PREFIX}dual_copied_messages_total", dual["copied"])
     found.put(f"{PREFIX}dual_dropped_messages_total", dual["dropped"])
+    found.put(f"{PREFIX}dual_held_messages", dual["held"])
     for peer in status["peers"]:
         found.put(f"{PREFIX}peer_waiting", peer["waiting"], peer["peer"])
         found.put(f"{PREFIX}peer_dropped_total", peer["dropped"], peer["peer"])

@@ -27,7 +27,6 @@ class GatewayLedger:
         self.stored: dict[str, None] = {}  # confirmed to publishers
         self.arrived: Counter[str] = Counter()
         self.acked: dict[str, float] = {}  # from when on they must not come again
-        self.unsure: set[str] = set()  # an acknowledgement was sent, and not answered: nobody owes anything any more
         self.overdue: set[str] = set()  # their publisher did not wait for the answer: published again they are others
         self.gone: set[str] = set()  # with the disks of the only site that had them, or waits at the other one alone
         self.order: dict[str, list[str]] = defaultdict(list)
@@ -106,7 +105,6 @@ class GatewayLedger:
     def apart(self, subscription: str, dead: str) -> list[str]:
         """What one site has and the other lacks, and what waits at a site though it was acknowledged."""
         letters = [set(self._letters(site, dead)) for site in self.sites.values()]
-        buried = set().union(*letters)  # of these a copy is held at the other site until that is the home
         lost = [max(site.disks_lost_s, default=0.0) for site in self.sites.values()]
         found = [
             f"{one} is not at {name}"
@@ -118,7 +116,7 @@ class GatewayLedger:
             found += [f"the letter of {one} is at one site alone" for one in sorted(letters[0] ^ letters[1])]
         for name, site in self.sites.items():
             if subscription in site.subscriptions and not self.forgetful:
-                left = set(self._waiting(site, subscription)) - self.unsure - self.gone - buried
+                left = set(self._waiting(site, subscription)) - self.gone
                 found += [f"{one} waits at {name}" for one in sorted(left)]
         return found
 

@@ -166,8 +166,9 @@ class GatewayRun:
         return found
 
     def _prepared(self) -> bool:
-        """Whether letters, which no client publishes, are kept for the other site."""
-        return all(fill_of(DEAD) in site.subscriptions for site in self.sites.values())
+        """Whether both sites have all, and keep it for the other one: also letters, which no client publishes."""
+        wanted = {fill_of(DEAD), fill_of(TOPIC), SUBSCRIPTION}
+        return all(wanted <= site.subscriptions.keys() for site in self.sites.values())
 
     def _all_open(self) -> bool:
         """Whether all is well; who masked a site takes the mask away."""
@@ -206,7 +207,7 @@ class GatewayRun:
         names = list(self.sites)
         name = names[self.random.randrange(0, 2)]
         site, seconds = self.sites[name], 0.2 + 5 * self.random.random() ** 2
-        if kind in ("empty", "gateway") and not self._all_open():
+        if kind in ("empty", "gateway") and not (self._all_open() and self._prepared()):
             return  # what the only site that takes calls has lost, and what a new gateway does not find, is gone
         self.coverage.sometimes(f"fault: {kind}")
         self.note(f"fault: {kind} {name} for {seconds:.1f} s")
@@ -354,8 +355,6 @@ class GatewayRun:
             failed = ack_outcomes(error) or some
             self.note(f"{[some[one] for one in failed]} not acknowledged: {error.code.name}")
             self.coverage.sometimes("an acknowledgement is not confirmed")
-            if not ack_outcomes(error):
-                self.ledger.unsure.update(some.values())
             self.coverage.sometimes("some acknowledgements of a request are confirmed", len(failed) < len(some))
         for ack_id, data in some.items():
             if ack_id not in failed:

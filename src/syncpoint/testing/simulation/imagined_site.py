@@ -9,6 +9,7 @@ one that comes back is taken back.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 
 from syncpoint.base.model import reserved
 from syncpoint.base.model.errors import AlreadyExists, ConnectionRefused, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.identity import UNIVERSE_MIN, format_message_id
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import Random
 from syncpoint.wire.protobuf import methods
@@ -28,6 +30,7 @@ from syncpoint.wire.transport.client import MetadataItems
 from syncpoint.wire.transport.memory import Faults, MemoryChannel, MemoryStream
 
 ACK_ID_CHARACTERS = 48
+RANGES = 4
 Stream = Any  # `calls.StreamingCall`, of a client or of a gateway
 
 
@@ -50,9 +53,10 @@ class _Lease:
 
 @dataclass
 class ImaginedSubscription:
-    """A subscription. `left`: offsets that are not acknowledged."""
+    """A subscription, since an offset. `left`: offsets that are not acknowledged."""
 
     record: Any
+    start: int = 0
     left: dict[int, None] = field(default_factory=dict)
     leases: dict[int, _Lease] = field(default_factory=dict)
     streams: dict[Stream, float] = field(default_factory=dict)  # with the deadline of what is lent on it
@@ -150,9 +154,7 @@ class ImaginedSite:
             methods.SUBSCRIBER.ModifyAckDeadline: self._modify,
             methods.ADMIN.GetTopicOptions: lambda asked: self._options(asked.topic),
             methods.ADMIN.UpdateTopicOptions: self._update_options,
-            methods.ADMIN.GetSubscriptionState: lambda asked: admin.SubscriptionState(
-                backlog_messages=len(self._subscription(asked.subscription).left)
-            ),
+            methods.ADMIN.GetSubscriptionState: lambda asked: self._state(self._subscription(asked.subscription)),
             methods.IAM.TestIamPermissions: lambda asked: methods.IAM.TestIamPermissions.response(
                 permissions=asked.permissions
             ),
@@ -200,8 +202,8 @@ class ImaginedSite:
     def _create_subscription(self, record: Any) -> Any:
         if record.name in self.subscriptions:
             raise AlreadyExists(record.name)
-        self._topic(record.topic)
-        self.subscriptions[record.name] = ImaginedSubscription(record)
+        topic = self._topic(record.topic)
+        self.subscriptions[record.name] = ImaginedSubscription(record, len(topic.log))
         return record
 
     def _options(self, topic: str) -> Any:
@@ -210,6 +212,32 @@ class ImaginedSite:
     def _update_options(self, asked: Any) -> Any:
         self._topic(asked.options.topic).window_s = asked.options.duplicate_detection_window.seconds
         return asked.options
+
+    @property
+    def _universe(self) -> int:
+        return UNIVERSE_MIN + len(self.disks_lost_s)
+
+    def _source_of(self, topic: ImaginedTopic) -> int:
+        return list(self.topics).index(topic.record.name)
+
+    def _state(self, one: ImaginedSubscription) -> Any:
+        """Which messages are acknowledged: the first ranges alone, as servers do it."""
+        topic = self.topics[one.record.topic]
+        ends = [*one.left, len(topic.log)]
+        acked = [(before + 1, end) for before, end in itertools.pairwise([-1, *ends]) if before + 1 < end]
+        source = admin.AckState(
+            universe=self._universe,
+            source=self._source_of(topic),
+            copies=1,
+            start_offset=one.start,
+            first_unacked_offset=ends[0],
+            next_offset=len(topic.log),
+            acked=[admin.OffsetRange(begin=begin, end=end) for begin, end in acked[:RANGES]],
+        )
+        name = one.record.name
+        return admin.SubscriptionState(
+            subscription=name, incarnation=1, backlog_messages=len(one.left), sources=[source]
+        )
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +253,7 @@ class ImaginedSite:
         if identity in topic.known:
             return topic.known[identity]
         stored = pubsub.PubsubMessage.FromString(message.SerializeToString())
-        stored.message_id = f"{self.name}{len(self.disks_lost_s)}-{topic.record.name}-{len(topic.log)}"
+        stored.message_id = format_message_id(self._universe, self._source_of(topic), len(topic.log))
         stored.publish_time.FromNanoseconds(self.clock.time_ns())
         if identity:
             topic.known[identity] = stored.message_id

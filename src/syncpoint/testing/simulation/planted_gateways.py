@@ -10,6 +10,7 @@ from syncpoint.base.model import reserved
 from syncpoint.front.gateway import site_fill
 from syncpoint.front.gateway.dual_identities import AckBook
 from syncpoint.front.gateway.dual_publish import Doubts, DualPublish
+from syncpoint.front.gateway.home_proof import HomeProof
 from syncpoint.front.gateway.site_fill import FillStream, SiteFill
 from syncpoint.front.gateway.unary_calls import UnaryCalls
 from syncpoint.testing.simulation.gateway_runs import run_gateways
@@ -83,3 +84,9 @@ def letters_of_two_sites_are_two() -> AbstractContextManager[None]:
 def acknowledgements_are_forgotten_with_the_home() -> AbstractContextManager[None]:
     """What was acknowledged at the lost home is delivered by the next one."""
     return patched(AckBook, _left_out=lambda self, tag, ack_id, identity, published_s: False)
+
+
+@planted("degrade", "killed", "hung", seed=0, run=run_gateways)
+def copies_are_held_until_their_site_is_the_home() -> AbstractContextManager[None]:
+    """What the home has done with, and the gateway saw no confirmation of, is never found out."""
+    return patched(HomeProof, looked=lambda self, tag, state, letters: [])

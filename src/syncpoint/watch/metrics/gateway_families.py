@@ -26,6 +26,7 @@ FAMILIES: Final = tuple(
         ("dual_one_site_total", _C, (), "Publishes to dual topics that one site alone has stored at first."),
         ("dual_copied_messages_total", _C, (), "Messages of dual topics copied to a site that lacked them."),
         ("dual_dropped_messages_total", _C, (), "Messages not delivered because they were acknowledged before."),
+        ("dual_held_messages", _G, (), "Copies held until their originals are acknowledged."),
         ("peer_waiting", _G, ("peer",), "Acknowledgements that another gateway has not been sent."),
         (
             "peer_dropped_total",

@@ -54,7 +54,9 @@ async def _described(
     ledger = forwarder.ledgers.get(record.incarnation) if record is not None else None
     for source in forwarder.sources.of_topic(topic):
         first, _ = stored_run(forwarder.store, source)
-        shown = answer.sources.add(source=source.number, first_offset=first, next_offset=source.end)
+        shown = answer.sources.add(
+            source=source.number, first_offset=first, next_offset=source.end, universe=forwarder.sources.universe
+        )
         if ledger is not None:
             _acknowledged(shown, source, ledger, ranges_max)
     if seek is not None:
@@ -70,6 +72,7 @@ def _acknowledged(shown: internal.DescribedSource, source: Source, ledger: Ledge
     """Describe acknowledgements; with several lanes, of the lane with the largest backlog."""
     acks: AckSet | None = ledger.known(source.number)
     shown.start_offset = ledger.start.get(source.number, 0)
+    shown.copies = len(ledger.lanes) or 1
     shown.first_unacked_offset = ledger.begin_of(source.number)
     if acks is None:
         return

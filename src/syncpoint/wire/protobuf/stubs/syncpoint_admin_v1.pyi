@@ -146,7 +146,9 @@ class AckState(_message.Message):
     acked: _containers.RepeatedCompositeFieldContainer[OffsetRange]
     ranges_total: int
     chain: int
-    def __init__(self, source: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., ranges_total: _Optional[int] = ..., chain: _Optional[int] = ...) -> None: ...
+    universe: int
+    copies: int
+    def __init__(self, source: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., ranges_total: _Optional[int] = ..., chain: _Optional[int] = ..., universe: _Optional[int] = ..., copies: _Optional[int] = ...) -> None: ...
 class GetSubscriptionStateRequest(_message.Message):
     subscription: str
     ranges_max: int

@@ -329,7 +329,9 @@ class DescribedSource(_message.Message):
     acked_messages: int
     acked: _containers.RepeatedScalarFieldContainer[int]
     ranges_total: int
-    def __init__(self, source: _Optional[int] = ..., first_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[int]] = ..., ranges_total: _Optional[int] = ...) -> None: ...
+    universe: int
+    copies: int
+    def __init__(self, source: _Optional[int] = ..., first_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[int]] = ..., ranges_total: _Optional[int] = ..., universe: _Optional[int] = ..., copies: _Optional[int] = ...) -> None: ...
 class DescribeDeliveryRequest(_message.Message):
     subscription: int
     revision: int
