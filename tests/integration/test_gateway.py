@@ -300,19 +300,27 @@ def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of
     assert there.get_topic({"topic": topic}).message_retention_duration.total_seconds() == 3600
 
 
+@pytest.fixture
+def two_gateways(
+    boot: Callable[..., ServerProcess], tmp_path: Path
+) -> Iterator[tuple[list[ServerProcess], list[GatewayProcess]]]:
+    servers, admin = [boot(), boot()], [f"127.0.0.1:{port}" for port in free_ports(2)]
+    more = {"dual": [{"topics": "projects/dual/topics/*"}], "peers": admin}
+    gateways = []
+    for at, address in enumerate(admin):
+        (tmp_path / str(at)).mkdir()
+        sites = {"eu": servers[0].endpoint, "us": servers[1].endpoint}
+        gateways.append(GatewayProcess(tmp_path / str(at), sites, {**more, "admin": {"listen": address}}))
+    yield servers, gateways
+    for one in gateways:
+        one.end()
+
+
 @pytest.mark.timeout(120)
 def test_gateways_report_to_each_other_what_was_acknowledged(
-    boot: Callable[..., ServerProcess], tmp_path: Path, enter: Callable[[str], Space]
+    two_gateways: tuple[list[ServerProcess], list[GatewayProcess]], enter: Callable[[str], Space]
 ) -> None:
-    servers, admin = [boot(), boot()], free_ports(2)
-    sites = {"eu": servers[0].endpoint, "us": servers[1].endpoint}
-    gateways = []
-    for at in (0, 1):
-        (tmp_path / str(at)).mkdir()
-        peers = {"listen": f"127.0.0.1:{admin[at]}"}
-        more = {"dual": [{"topics": "projects/dual/topics/*"}], "admin": peers}
-        more["peers"] = [f"127.0.0.1:{port}" for port in admin]
-        gateways.append(GatewayProcess(tmp_path / str(at), sites, more))
+    servers, gateways = two_gateways
     spaces = [enter(one.endpoint) for one in gateways]
     for space in spaces:
         space.project = "dual"
@@ -325,6 +333,7 @@ def test_gateways_report_to_each_other_what_was_acknowledged(
     spaces[0].publish(topic, b"first")
     (first,) = spaces[1].pull(subscription, 1)  # from now on the second gateway holds copies, too
     spaces[1].ack(subscription, first)
+    eventually(lambda: there().backlog_messages == 0, 60)
     got = receiving(spaces[0], subscription)
     eventually(lambda: there().subscribers == 2, 30)
     for n in range(40):
@@ -336,7 +345,5 @@ def test_gateways_report_to_each_other_what_was_acknowledged(
     spaces[1].publish(topic, b"last")
     eventually(lambda: got[b"last"] == 1, 30)
     assert set(got.values()) == {1}
-    for port in admin:
-        eventually(lambda port=port: gateways[0].metric(f'peer_waiting{{peer="127.0.0.1:{port}"}}') == 0, 10)
     for one in gateways:
-        one.end()
+        eventually(lambda peer=one.admin: gateways[0].metric(f'peer_waiting{{peer="{peer}"}}') == 0, 10)
