@@ -166,10 +166,12 @@ def test_what_is_not_stored_is_asked_for_again_in_the_order_of_its_key(
             device.send(f"plant/{number % 2}", b"%d" % number).wait_for_publish(20)
         bridge.until("failedMessages", 50)
         assert bridge.status()["storedMessages"] == 0
-        subscription = space.subscription(space.topic("late"), enable_message_ordering=True)
+        topic = space.topic("late", message_retention_duration={"seconds": 600})
         bridge.until("storedMessages", 50)
         assert bridge.stop() == 0
         device.close()
+    subscription = space.subscription(topic, enable_message_ordering=True)
+    space.api.seek({"subscription": subscription, "time": {"seconds": 0}})
     found: dict[str, list[int]] = {}
     for one in space.stream(subscription).wait(50):
         found.setdefault(one.message.ordering_key, []).append(int(one.message.data))

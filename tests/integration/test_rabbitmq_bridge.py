@@ -161,7 +161,9 @@ def test_a_message_that_is_not_stored_comes_again_in_the_order_of_its_key(
             channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2))
     with BridgeProcess(tmp_path / "bridge", space.endpoint, space.project, content(node, "in", rule)) as bridge:
         bridge.until("failedMessages", 50)
-        subscription = space.subscription(space.topic("late"), enable_message_ordering=True)
+        topic = space.topic("late", message_retention_duration={"seconds": 600})
         bridge.until("storedMessages", 50)
         assert bridge.stop() == 0
+    subscription = space.subscription(topic, enable_message_ordering=True)
+    space.api.seek({"subscription": subscription, "time": {"seconds": 0}})
     assert stored(space, subscription, 50) == {queue: list(range(50))}

@@ -190,6 +190,10 @@ def state(settings: Settings, subscription: str) -> None:
 
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
     found = settings.call("Admin.GetSubscriptionState", request)
+    if settings.format != "json":  # what gateways go by
+        for one in found.sources:
+            one.ClearField("universe")
+            one.ClearField("copies")
     print_message(found, settings.format, with_zeros=True, last=("incarnation", "generation", "sources"))
 
 
