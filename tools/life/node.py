@@ -21,6 +21,7 @@ from typing import Any
 import hpack
 from tracing import Rows, Trace, Way, enter, traced
 
+from syncpoint.base.runtime import clock as clocks
 from syncpoint.base.runtime.call_queues import CallQueue, InlineCalls
 from syncpoint.base.runtime.clock import Clock, ManualClock
 from syncpoint.base.runtime.random import SeededRandom
@@ -32,6 +33,7 @@ from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.solo.node import Node
 from syncpoint.testing.rigs.simulated_loop import run_simulated
+from syncpoint.testing.simulation.scaled import patched
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.server import Server
@@ -259,7 +261,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
 def stations() -> dict[str, Rows]:
     """Per stretch the files in their order."""
     clock = ManualClock()
-    with tempfile.TemporaryDirectory() as folder:
+    with patched(clocks, _PHASE_S=0.0), tempfile.TemporaryDirectory() as folder:  # else beats fall by the process id
         found = run_simulated(clock, asyncio.wait_for(follow(Path(folder) / "data", clock), 1000))
     tables: dict[str, Rows] = {name: {} for name in STRETCHES}
     for name in STRETCHES:
