@@ -25,11 +25,6 @@ from syncpoint.wire.protobuf import methods
 from tests.kit import forked_programs, houses
 from tests.kit.endpoint import Endpoint
 
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-if WORKER:  # not where workers are started from: they would inherit it. What is stopped here finds its ports free again
-    FIRST = 10_240 + 2_500 * (int(WORKER.removeprefix("gw")) % 9)
-    os.environ["SYNCPOINT_PORTS"] = f"{FIRST}-{FIRST + 2_499}"
-
 forked_programs.install()
 
 

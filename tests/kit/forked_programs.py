@@ -9,9 +9,11 @@ users make them are those by a shell: README, tour, the wheel's test.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +21,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from syncpoint.programs.federation.tied import PR_SET_PDEATHSIG
 
 _SERVING = ("syncpoint.node.serve", "syncpoint.node.workers.parent", "syncpoint.node.cluster.serve")
 _OWN = "PYTHONUNBUFFERED"  # what a fork may have set otherwise than its template
@@ -165,7 +169,6 @@ def _serve(asked: socket.socket) -> list[str] | None:
     """Fork whenever it is asked for; gives the words of its command line in each child, None once nobody asks."""
     import gc
     import importlib
-    import signal
 
     from syncpoint.programs.cli.main import COMMANDS
 
@@ -204,7 +207,10 @@ def _serve(asked: socket.socket) -> list[str] | None:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> list[str]:
-    """The process that was asked for, as far as it is not its program."""
+    """The process that was asked for, as far as it is not its program. It ends with its template, as that one does with
+    the tests, however they ended.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if request["session"]:
         os.setsid()
     if request["umask"] >= 0:

@@ -39,7 +39,9 @@ class RabbitNode:
         # The script of the package starts the node as another user, whom this folder does not know.
         self._script = Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server")
         script = next(self._script, None)
-        self._line = [str(script or RABBITMQ)]
+        # It ends with the thread that started it, whatever becomes of that one: the script becomes the node, so that it
+        # is the node that learns of it.
+        self._line = ["setpriv", "--pdeathsig", "KILL", str(script or RABBITMQ)]
         self._environment = os.environ | {
             "HOME": str(folder),
             "RABBITMQ_NODENAME": f"bridge{self.port}@localhost",
@@ -51,7 +53,8 @@ class RabbitNode:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_DIST_PORT": str(distribution),
-            "RABBITMQ_SERVER_START_ARGS": f"-start_epmd false -erl_epmd_port {distribution}",
+            "RABBITMQ_ALLOW_INPUT": "true",
+            "RABBITMQ_SERVER_START_ARGS": f"-noinput -start_epmd false -erl_epmd_port {distribution}",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG_ARGUMENTS,
         }
         self._process: subprocess.Popen[bytes] | None = None
