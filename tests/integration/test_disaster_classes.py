@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from google.cloud import pubsub_v1
 
 from syncpoint.programs.cli.main import cli
+from syncpoint.programs.disaster.class_duties import ClassDuties
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import load
@@ -65,10 +66,10 @@ class Sites:
         with pubsub_v1.PublisherClient(transport=transport) as client:
             return client.publish(ORDERS, text.encode(), retry=None).result(timeout=20)
 
-    def copiers(self, servers: Servers) -> dict[tuple[str, str], Copier]:
-        """By source and target, of the orders."""
+    def copiers(self, servers: Servers, topic: str = "orders") -> dict[tuple[str, str], Copier]:
+        """By source and target, of one topic."""
         federation = load(self.file)
-        flows = [one for one in servers.flows(links_of(federation)) if one.source_topic == ORDERS]
+        flows = [one for one in servers.flows(links_of(federation)) if one.source_topic == f"{P}/topics/{topic}"]
         return {(one.link.source.name, one.link.target.name): Copier(federation, one) for one in flows}
 
 
@@ -120,9 +121,47 @@ def test_one_site_writes_and_the_writer_moves_with_what_the_other_had_left(sites
         assert len(sites.copiers(servers)["eu", "us"].copy(servers)) == 1
         sites.done("us", "projects", "set-class", "shop", "billing", "--writer", "here")
         assert len(sites.copiers(servers)["us", "eu"].copy(servers)) == 1
+        back = ClassDuties(links_of(load(sites.file)), servers)
+        back.look()
+        assert written_at(sites, servers) == {"eu": "elsewhere", "us": "here"}, "there is nothing to do"
+        sites.publish("us", "4")  # and us is lost: eu is declared to write, and us comes back and believes it does
+        sites.done("eu", "projects", "set-class", "shop", "billing", "--writer", "here")
+        back.look()
+        assert written_at(sites, servers) == {"eu": "recovering", "us": "elsewhere"}
+        assert "another site takes publishes of it" in refused(lambda: sites.publish("us", "fenced"))
+        sites.publish("eu", "5")
+        back.look()
+        assert written_at(sites, servers) == {"eu": "recovering", "us": "elsewhere"}, "what us had is not there yet"
+        assert len(sites.copiers(servers)["us", "eu"].copy(servers)) == 1
+        back.look()
+        assert written_at(sites, servers) == {"eu": "recovering", "us": "elsewhere"}, "nor are its records"
+        sites.copiers(servers, "delivery-records")["us", "eu"].copy(servers)
+        back.look()
+        assert written_at(sites, servers) == {"eu": "here", "us": "elsewhere"}
+        assert len(sites.copiers(servers)["eu", "us"].copy(servers)) == 1
+        back.reconcile_daily()
+        done = reconciled_at(sites, servers)
+        assert all(done.values())
+        back.reconcile_daily()
+        assert reconciled_at(sites, servers) == done, "a day has not passed"
+        ClassDuties(links_of(load(sites.file)), servers, lambda: time.time() + 86_400).reconcile_daily()
+        assert all(later > done[site] for site, later in reconciled_at(sites, servers).items())
     for site in ("eu", "us"):
         peeked = json.loads(sites.done(site, "topics", "peek", "orders", "--format", "json"))
-        assert sorted(data(one) for one in peeked) == ["1", "2", "3"], site
+        assert sorted(data(one) for one in peeked) == ["1", "2", "3", "4", "5"], site
+
+
+def project_at(sites: Sites, servers: Servers) -> dict[str, Any]:
+    request, clusters = admin.GetProjectRequest(project=P), load(sites.file).clusters
+    return {site: servers.call(clusters[site], "Admin.GetProject", request) for site in ("eu", "us")}
+
+
+def written_at(sites: Sites, servers: Servers) -> dict[str, str]:
+    return {site: one.disaster_class.writer for site, one in project_at(sites, servers).items()}
+
+
+def reconciled_at(sites: Sites, servers: Servers) -> dict[str, int]:
+    return {site: one.last_reconciliation.time.ToNanoseconds() for site, one in project_at(sites, servers).items()}
 
 
 def data(one: Any) -> str:

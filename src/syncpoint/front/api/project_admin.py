@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from syncpoint.base.model.errors import NotFound
+from syncpoint.base.model.errors import Aborted, NotFound
 from syncpoint.base.model.names import parse_project, project_of
 from syncpoint.catalog.access.disaster_classes import RECONCILED, TERMS, DeclaredClass, declared
 from syncpoint.catalog.access.tenant_book import RESOURCE, SERVER, TenantBook, parse_tenant
@@ -60,6 +60,9 @@ class ProjectAdmin:
         resource = self._resource(request)
         wanted = request.disaster_class
         known = self._tenants.classes.get(resource)
+        holding = self._tenants.class_of(resource) if resource.startswith("projects/") else known
+        if wanted.HasField("since") and (holding is None or wanted.since.ToNanoseconds() != holding.since_ns):
+            raise Aborted(f"{resource} was declared anew in the meantime; read its class again.")
         if wanted.name or wanted.writer:
             one = declared(wanted.name, wanted.writer)
             if known is None or known[:2] != one[:2]:
@@ -155,7 +158,10 @@ class ProjectAdmin:
 def _message(one: DeclaredClass | None) -> admin.DisasterClass:
     if one is None:
         return admin.DisasterClass()
-    return admin.DisasterClass(name=one.name, writer=one.writer, source=one.source)
+    made = admin.DisasterClass(name=one.name, writer=one.writer, source=one.source)
+    if one.since_ns:
+        made.since.FromNanoseconds(one.since_ns)
+    return made
 
 
 def _terms(name: str) -> admin.DisasterClassTerms:
@@ -170,7 +176,7 @@ def _lacking(answer: admin.Project, one: DeclaredClass) -> list[str]:
     if answer.last_reconciliation.findings_total:
         found.append(f"The last reconciliation found {answer.last_reconciliation.findings_total} messages amiss.")
     elif not answer.HasField("last_reconciliation"):
-        found.append("It was never reconciled: run `syncpoint projects reconcile`, each day.")
+        found.append("It was never reconciled: `syncpoint federation run` does it each day, or `projects reconcile`.")
     if one.writer == "recovering":
         found.append("Both publishes and links are admitted: declare --writer here once the other site's tail is here.")
     return found

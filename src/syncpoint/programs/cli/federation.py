@@ -93,6 +93,7 @@ def run(
     from rich.console import Console
     from rich.live import Live
 
+    from syncpoint.programs.disaster.class_duties import ClassThreads
     from syncpoint.programs.federation.acks.ack_rounds import AckThread, as_dicts
     from syncpoint.programs.federation.flow_status import table
     from syncpoint.programs.federation.metrics import Metrics
@@ -137,7 +138,10 @@ def run(
             last_round=once,
             watching=lambda servers: KeyWatch(links, servers, state.takeovers, say_takeovers),
         )
+        classes = ClassThreads(links)
         exchange.start()
+        if not once:
+            classes.start()
         inform(
             f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C stops it"
         )
@@ -153,6 +157,7 @@ def run(
             unable.update(failed)
             lines.extend(supervisor.summary.lines(unable) if once else ())
         finally:
+            classes.stop()
             exchange.stop()
 
     try:

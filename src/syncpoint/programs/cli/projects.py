@@ -265,24 +265,15 @@ def reconcile(
 def _reconcile_once(
     settings: Settings, name: str, file: Path | None, since_s: float, grace_s: float
 ) -> ReconciliationOutcome:
-    from syncpoint.programs.disaster.project_reconciliation import ProjectReconciliation, sentence
+    from syncpoint.programs.disaster.project_reconciliation import reconcile as reconciled
+    from syncpoint.programs.disaster.project_reconciliation import sentence
     from syncpoint.programs.disaster.reconciled_topic import Window
     from syncpoint.programs.federation.servers import Servers
-    from syncpoint.wire.protobuf.messages import admin
 
-    now_us, grace_us = int(time.time() * 1e6), int(grace_s * 1e6)
-    links = [] if file is None else [one for one in load_file(file)[1] if f"projects/{one.source_project}" == name]
-    window = Window(now_us - int(since_s * 1e6), now_us - grace_us)
+    now_us = int(time.time() * 1e6)
+    window = Window(now_us - int(since_s * 1e6), now_us - int(grace_s * 1e6))
     with settings.client() as client, Servers() as servers:
-        work = ProjectReconciliation(client.call, name, window, exchanged=any(one.acks for one in links))
-        found = work.run()
-        flows, silent = servers.reported_flows(links)
-        found.unknown += [f"{site}: {why}" for site, why in silent.items()]
-        work.copies(servers, flows, now_us - grace_us)
-        client.call(
-            "Admin.ReportReconciliation",
-            admin.ReportReconciliationRequest(project=name, reconciliation=found.message),
-        )
+        found = reconciled(client.call, servers, [] if file is None else load_file(file)[1], name, window)
     if not print_answer(settings.format, found.message):
         if found.findings:
             print_table(

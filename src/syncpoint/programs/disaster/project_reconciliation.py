@@ -1,6 +1,6 @@
 """Reconciliation of a project: what was published, copied, delivered and acknowledged in a window, compared by offsets.
 
-Place: `syncpoint projects reconcile`, each day; asks servers as any client does, and needs no JVM.
+Place: `syncpoint projects reconcile`, and each day `class_duties`; asks servers as any client does, and needs no JVM.
 Promise: each message that does not add up is named with its hop; what cannot be known is reported in words, and
 never passes for well. Nothing is consumed or changed.
 """
@@ -19,7 +19,7 @@ from syncpoint.base.model.spans import OffsetRange
 from syncpoint.base.model.wording import counted
 from syncpoint.front.client.message_path import MARGIN_S, PAGE, Call, record_messages, stored_at
 from syncpoint.programs.disaster.reconciled_topic import HOPS, Amiss, ReconciledTopic, Window
-from syncpoint.programs.federation.flow_plan import Flow
+from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.wire.protobuf.messages import admin, pipeline, pubsub
 
@@ -161,6 +161,23 @@ class ProjectReconciliation:
             first = stored_at(call, flow.source_topic, missing.source, missing.begin)
             named = f"source {missing.source}, offset {missing.begin}" if first is None else str(first.message_id)
             self.outcome.findings.append(MessageAmiss("copy", kind, named, flow.source_topic, flow.name))
+
+
+def reconcile(
+    call: Call, servers: Servers, links: Sequence[FederationLink], project: str, window: Window
+) -> ReconciliationOutcome:
+    """Reconcile projects/P at one site, with what the flows of links should have copied from there, and report it to
+    that site. Raises `SyncpointError`.
+    """
+    leaving = [one for one in links if f"projects/{one.source_project}" == project]
+    work = ProjectReconciliation(call, project, window, exchanged=any(one.acks for one in leaving))
+    found = work.run()
+    flows, silent = servers.reported_flows(leaving)
+    found.unknown += [f"{site}: {why}" for site, why in silent.items()]
+    work.copies(servers, flows, window.until_us)
+    request = admin.ReportReconciliationRequest(project=project, reconciliation=found.message)
+    call("Admin.ReportReconciliation", request)
+    return found
 
 
 def sentence(project: str, found: ReconciliationOutcome) -> str:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.base.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.base.model.flow import FlowLimits
 from syncpoint.catalog.access.policy import Policies
 from syncpoint.catalog.access.tenant_book import TenantBook
@@ -144,6 +144,16 @@ def test_another_site_writes_and_what_was_suspended_before_still_is(desk) -> Non
     desk.declare("billing", "here")
     assert desk.of().writer == HERE
     assert desk.of("projects/p/topics/held") == desk.of()._replace(send_suspended=True)
+
+
+def test_a_class_that_changed_since_it_was_read_is_not_changed(desk) -> None:
+    request = admin.SetDisasterClassRequest(resource=P, disaster_class=desk.declare("billing"))
+    request.disaster_class.writer = "elsewhere"
+    request.disaster_class.since.nanos += 1
+    with pytest.raises(Aborted, match="declared anew"):
+        asyncio.run(desk.projects.set_class(request))
+    request.disaster_class.since.nanos -= 1
+    assert asyncio.run(desk.projects.set_class(request)).writer == "elsewhere"
 
 
 def test_the_innermost_class_holds(desk) -> None:

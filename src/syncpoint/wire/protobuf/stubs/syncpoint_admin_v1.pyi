@@ -1128,7 +1128,8 @@ class DisasterClass(_message.Message):
     name: str
     writer: str
     source: str
-    def __init__(self, name: _Optional[str] = ..., writer: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+    since: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., writer: _Optional[str] = ..., source: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 class ListDisasterClassesRequest(_message.Message):
     def __init__(self) -> None: ...
 class ListDisasterClassesResponse(_message.Message):
