@@ -105,24 +105,18 @@ class Delivery:
             if record.options.lanes != before.options.lanes:
                 self._change_rules(record, before)
             if before.options.receive_suspended and not record.options.receive_suspended:
-                self.redeliveries.put_back()
-                self.reader.sources.read_again()
+                self._read_again()
             if record.options.keys_elsewhere != before.options.keys_elsewhere:
-                self._change_keys()
+                self._read_again()
+                self.reader.take_keys()
             for consumer in list(self.consumers):
                 consumer.changed()
             self.wake()  # it may be received from again
 
-    def _change_keys(self) -> None:
-        """Other keys than before are delivered here: what waits to be lent is read again, as for another site."""
+    def _read_again(self) -> None:
+        """What waits to be lent is read again, since other sites delivered, or will."""
         self.redeliveries.put_back()
-        self.reader.sources.read_again()
-        self.reader.take_keys()
-        self._read_keys_again()
-
-    def _read_keys_again(self) -> None:
-        if self.redeliveries.at_rest:  # what is being read again for another reason would come twice
-            self.reader.read_keys_again()
+        self.reader.read_again()
 
     def _change_rules(self, record: Subscription, before: Subscription) -> None:
         """Lanes that are new are read beside the others, and those that were removed because all of them is done, no
@@ -257,7 +251,6 @@ class Delivery:
         if self._is_other:
             self._is_other = False
             self.begin_anew()
-        self._read_keys_again()
         if self._pump.has_room():
             self._could_take = now
         out = self.state.strict and self.leases.is_out
@@ -332,7 +325,6 @@ class Delivery:
             self._wanted != bool(self.consumers)
             or self.state.stalled
             or self._is_other
-            or (reader.keys is not None and reader.keys.returned > 0)
             or bool(reader.passed)
             or reader.sources.waits
         )

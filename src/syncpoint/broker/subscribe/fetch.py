@@ -73,7 +73,8 @@ class FetchCursor:
             self.begin = batches[-1].end
 
     def read_again(self) -> None:
-        """Ask anew for what was read and not dealt with."""
+        """Ask anew for what was read and not dealt with, or is being read."""
+        self.void = self.asking
         if self.batches:
             self.begin = self.batches[0].begin
             self.batches.clear()

@@ -3,12 +3,14 @@
 Place: in `source_reader`, for a subscription whose keys are delivered by several sites; others have none of it. What
 is passed by is not remembered one by one: it is unacknowledged, and the exchange of acknowledgements takes it away as
 its site delivers it. When keys come back, sources are read from their first unacknowledged message again, and of what
-had been read before only these keys are lent, as far as they are not lent or waiting here already.
+had been read before only these keys are lent, as far as they are not lent here already.
+Promise: what waits of a key is let go when the key leaves, and again when it comes back, so that it can come before
+nothing that was passed by: in the order of the log it follows what is still lent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from syncpoint.base.kernel import frames
 from syncpoint.base.kernel.leases import LeaseTable
@@ -22,29 +24,38 @@ from syncpoint.base.model.delivery import (
     passed_over,
 )
 from syncpoint.base.model.key_homes import slot_of
+from syncpoint.broker.subscribe.ordering import Identity, KeyOrder
 from syncpoint.wire.protobuf.messages import pubsub
-
-Identity = tuple[int, int]
 
 
 class KeyHolding:
-    """Slots are bits of an integer. `returned`: those that may be lent here again, until sources are read again."""
+    """Slots are bits of an integer. `order`: of a subscription with ordering keys."""
 
-    def __init__(self, table: LeaseTable) -> None:
-        self.returned = 0
-        self._table = table
+    def __init__(self, table: LeaseTable, order: KeyOrder | None = None) -> None:
+        self._table, self._order = table, order
         self._elsewhere = 0
         self._passed_by = 0  # slots of which something was passed by
         self._leaving: set[Identity] = set()
 
-    def take(self, held: bytes) -> None:
-        """Another site delivers these slots from now on, and no others."""
+    def take(self, held: bytes) -> tuple[int, Collection[Identity]]:
+        """Another site delivers these slots from now on, and no others. Returns the slots that came back after
+        something of them was passed by: the caller reads sources again from their first unacknowledged messages; and
+        what waited here for its key, and does no more.
+        """
         slots = int.from_bytes(held, "little")
-        if slots & ~self._elsewhere:
+        left, back = slots & ~self._elsewhere, self._passed_by & ~slots
+        if left:
             lent = self._table.lent()
             self._leaving.update((source, offset) for source, begin, end in lent for offset in range(begin, end))
         self._elsewhere = slots
-        self.returned = self._passed_by & ~slots
+        self._passed_by &= slots
+        moved = left | back
+        if self._order is None or not moved:
+            return back, ()
+        gone = self._order.let_go(lambda key: bool(moved >> slot_of(key) & 1), self._table.is_outstanding)
+        for key in set(gone.values()):
+            self._passed_by |= 1 << slot_of(key) & left
+        return back, gone.keys()
 
     def leaving(self) -> int:
         """Messages that were lent before the newest slots went to another site, and still are."""
@@ -54,12 +65,6 @@ class KeyHolding:
     def ours(self, batches: Sequence[Batch]) -> Sequence[Batch]:
         """Batches without what another site delivers."""
         return self._without(batches, self._is_elsewhere) if self._elsewhere else batches
-
-    def begin_again(self) -> int:
-        """Return the slots that came back; the caller reads sources again from their first unacknowledged messages."""
-        returned, self.returned = self.returned, 0
-        self._passed_by &= self._elsewhere
-        return returned
 
     def not_read_before(
         self, batches: Sequence[Batch], before: int, slots: int, in_hand: Callable[[Identity], bool]

@@ -67,7 +67,7 @@ class KeyReader:
     def _lend(
         self, consumer: Consumer, key: bytes, messages: list[tuple[Identity, Sequence[Batch] | Exception]]
     ) -> None:
-        order, table, keys = self._order, self._state.table, self._reader.keys
+        order, table = self._order, self._state.table
         parts: list[bytes] = []
         serials: list[int] = []
         unread = consumer.closed or self._state.record.options.receive_suspended  # perhaps since they were asked for
@@ -80,8 +80,6 @@ class KeyReader:
             if unread or isinstance(batches, Exception):
                 order.take_back(identity, block=False)  # and everything of the key after it
                 continue
-            if keys is not None:
-                batches = keys.ours(batches)  # others of the key may have been read later
             batch = next((b for b in batches if b.begin == identity[1]), None)
             at, count = identity[1] + 1, 0
             attempt = self._leases.redelivery.attempts.get(identity, 0) + 1

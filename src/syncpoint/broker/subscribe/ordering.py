@@ -8,7 +8,7 @@ the order in which its messages are admitted, which `subscription_sources` sees 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncpoint.base.kernel.acks import decode_runs
@@ -174,20 +174,30 @@ class KeyOrder:
         was.
         """
         self.void = {one: serial for one, serial in self.void.items() if one[0] != source}
-        touched, forgotten = set(), [one for one in self._key_of if one[0] == source]
-        for identity in forgotten:
-            touched.add(self._key_of.pop(identity))
-            del self._size_of[identity]
-        for key in touched:
+        return list(self._forget(one for one in self._key_of if one[0] == source))
+
+    def let_go(self, of_key: Callable[[bytes], bool], lent: Callable[[int, int], bool]) -> Mapping[Identity, bytes]:
+        """What is not lent of some keys will be admitted anew. Returns what that was, with its keys."""
+        keys = {key for key in self._keys if of_key(key)}
+        gone = self._forget(one for one, key in self._key_of.items() if key in keys and not lent(*one))
+        for one in gone if self.void else ():
+            self.void.pop(one, None)
+        return gone
+
+    def _forget(self, identities: Iterable[Identity]) -> Mapping[Identity, bytes]:
+        gone = {one: self._key_of[one] for one in identities}
+        for identity in gone:
+            del self._key_of[identity], self._size_of[identity]
+        for key in set(gone.values()):
             state = self._keys[key]
             self.waiting -= len(state.waiting)
-            state.outstanding = [one for one in state.outstanding if one[0] != source]
-            state.waiting = deque(one for one in state.waiting if one[0] != source)
-            state.blockers = {one for one in state.blockers if one[0] != source}
-            state.returned = {one for one in state.returned if one[0] != source}
+            state.outstanding = [one for one in state.outstanding if one not in gone]
+            state.waiting = deque(one for one in state.waiting if one not in gone)
+            state.blockers -= gone.keys()
+            state.returned -= gone.keys()
             self.waiting += len(state.waiting)
             self._go_on(key, state)
-        return forgotten
+        return gone
 
     def take_back(self, identity: Identity, *, block: bool, last_serial: int | None = None) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its

@@ -25,7 +25,8 @@ class RedeliveryReader:
     def __init__(self, state: SharedState, leases: LeaseManager, reader: SourceReader) -> None:
         self.ready: deque[tuple[Batch, int]] = deque()
         self._state, self._leases, self._reader = state, leases, reader
-        self._asked = 0  # messages that are being read
+        self._asked: dict[OffsetRun, None] = {}  # what is being read
+        self._voids = 0  # how often answers under way became void
 
     @property
     def at_rest(self) -> bool:
@@ -39,7 +40,7 @@ class RedeliveryReader:
 
     def read_due(self) -> None:
         """Read again what is due."""
-        limit = REDELIVER_AT_ONCE - self._asked - len(self.ready)
+        limit = REDELIVER_AT_ONCE - sum(run.end - run.begin for run in self._asked) - len(self.ready)
         if limit <= 0:
             return
         for run in self._leases.redelivery.take_due(limit):
@@ -60,12 +61,14 @@ class RedeliveryReader:
         order = self._leases.order
         parts = [run] if order is None else list(_without_keys(run, order))
         for part in parts:
-            self._asked += part.end - part.begin
-            self._reader.fetch(part.source, part.begin, part.end, partial(self._read, part))
+            self._asked[part] = None
+            self._reader.fetch(part.source, part.begin, part.end, partial(self._read, part, self._voids))
         return bool(parts)
 
-    def _read(self, run: OffsetRun, batches: Sequence[Batch] | Exception) -> None:
-        self._asked -= run.end - run.begin
+    def _read(self, run: OffsetRun, voids: int, batches: Sequence[Batch] | Exception) -> None:
+        if voids != self._voids:
+            return
+        self._asked.pop(run, None)
         if isinstance(batches, Exception):
             self._reader.pass_over(run, ())
             for offset in range(run.begin, run.end):
@@ -91,9 +94,15 @@ class RedeliveryReader:
             self.ready[0] = (batch._replace(begin=offset), attempt)
 
     def put_back(self) -> None:
-        """Nobody is there to take what was read again: it waits as before, with its count of deliveries."""
+        """What was read again, or is being read, is not lent: it waits as before, with its count of deliveries."""
         self._put_back(self.ready)
         self.ready.clear()
+        asked, self._asked = self._asked, {}
+        self._voids += 1
+        for run in asked:
+            self._reader.pass_over(run, ())
+            for offset in range(run.begin, run.end):
+                self._leases.redelivery.add(run.source, offset)
 
     def put_back_of(self, source: int) -> None:
         """Put back the messages of one source, from which leasing is suspended."""

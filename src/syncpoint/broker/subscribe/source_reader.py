@@ -117,12 +117,12 @@ class SourceReader:
             cursor.void = False
             self._state.stalled = True  # unknown: a later tick asks again
             return
-        if self.keys is not None:
-            if cursor.void:
-                cursor.void = cursor.asking = False
-                self._state.wake()
-                return
-            batches = self._not_read_before(self.keys, cursor, batches)
+        if cursor.void:
+            cursor.void = cursor.asking = False
+            self._state.wake()
+            return
+        if self.keys is not None and cursor.begin < cursor.again_to:
+            batches = self.keys.not_read_before(batches, cursor.again_to, cursor.again_slots, self._in_hand)
         for begin, end in passed_over(batches):
             self.pass_over(OffsetRun(cursor.source, begin, end, 1), batches)
         if attempts_of(batches):
@@ -141,30 +141,26 @@ class SourceReader:
     # -- keys that other sites deliver -------------------------------------------------------------------------------
 
     def take_keys(self) -> None:
-        """Follow the record: which keys other sites deliver."""
+        """Follow the record: which keys other sites deliver. Of those that came back what was passed by is read."""
         held = self._state.record.options.keys_elsewhere
         if held and self.keys is None:
-            self.keys = KeyHolding(self._state.table)
+            self.keys = KeyHolding(self._state.table, self._leases.order)
         if self.keys is not None:
-            self.keys.take(held)
-
-    def read_keys_again(self) -> None:
-        """Keys came back: read what was passed by of them."""
-        if self.keys is not None and self.keys.returned:
-            self.sources.from_the_beginning(self.keys.begin_again())
-            self._state.wake()
-
-    def _not_read_before(self, keys: KeyHolding, cursor: FetchCursor, batches: Sequence[Batch]) -> Sequence[Batch]:
-        if cursor.begin >= cursor.again_to:
-            return batches
-        return keys.not_read_before(batches, cursor.again_to, cursor.again_slots, self._in_hand)
+            back, gone = self.keys.take(held)
+            self._leases.redelivery.waiting.difference_update(gone)
+            if back:
+                self.sources.from_the_beginning(back)
 
     def _in_hand(self, identity: Identity) -> bool:
         """Whether a message is lent here, or waits to be."""
         leases = self._leases
-        waits = identity in leases.redelivery.waiting or identity in self.resuming
         known = leases.order is not None and leases.order.knows(identity)
-        return waits or known or self._state.table.is_outstanding(*identity)
+        return known or identity in leases.redelivery.waiting or self._state.table.is_outstanding(*identity)
+
+    def read_again(self) -> None:
+        """Let go of what was read and not lent: another site may have had it acknowledged since."""
+        self.sources.read_again()
+        self.resuming.clear()
 
     def grow_old(self) -> None:
         """Something that was read ahead may have run out."""

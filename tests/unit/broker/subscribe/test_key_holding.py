@@ -12,14 +12,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.kernel.leases import LeaseTable
 from syncpoint.base.model.delivery import Batch
+from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.key_homes import SLOTS, slot_of
 from syncpoint.broker.publish.keep.backlog import unacknowledged
 from syncpoint.broker.subscribe.key_holding import KeyHolding
 from syncpoint.catalog.metadata.entity_options import SubscriptionOptions
 from syncpoint.catalog.metadata.records import CatalogChange, Retry
-from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.testing.rigs.forwarder_harness import ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.protobuf.messages import pubsub
 from tests.kit.examples import examples
 
@@ -39,6 +41,12 @@ def change(harness: ForwarderHarness, held: int, *, suspended: bool = False) -> 
     harness.commit(CatalogChange.put(replace(harness.record, options=options)))
     harness.subscribe.delivery(harness.record)
     harness.quiesce()
+
+
+def place_of(published: HarnessCaller) -> tuple[int, int]:
+    """Source and offset of a message."""
+    assert published.ids
+    return parse_message_id(published.ids[0])[1:]
 
 
 def keys_of(subscriber: Subscriber) -> list[str]:
@@ -155,7 +163,67 @@ def test_a_key_that_leaves_while_its_messages_are_read_again_is_not_lent_until_i
     assert subscriber.data == []
     hold(harness, ())
     harness.advance(5.0)
-    assert sorted(subscriber.data) == ["0", "1", "2", "3"]
+    assert subscriber.data == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("ticks", range(1, 7))
+def test_what_came_back_while_its_key_was_away_is_in_order_once_it_is_back(ticks: int) -> None:
+    """Whether it was not read by then, in part, or altogether."""
+    harness = ForwarderHarness(ordered=True, delay_s=0.2)
+    subscriber = Subscriber(harness)
+    for number in range(4):
+        harness.send(f"{number}", key="k0")
+    harness.advance(2.0)
+    subscriber.consumer.max_messages = 1
+    hold(harness, ["k0"])
+    subscriber.nack(*subscriber.held)
+    harness.advance(ticks / 10)
+    subscriber.consumer.max_messages = 100
+    hold(harness, ())
+    harness.send("4", key="k0")
+    harness.advance(3.0)
+    assert subscriber.data == ["0", "1", "2", "3", "0", "1", "2", "3", "4"]
+
+
+def test_what_came_back_to_an_earlier_reader_is_delivered_once_its_key_is_back() -> None:
+    harness = ForwarderHarness(ordered=True, retry=Retry(5.0, 5.0))
+    subscriber = Subscriber(harness)
+    harness.send("x", key="k1")
+    harness.send("0", "1", key="k0")
+    subscriber.nack(*[one for one, data in subscriber.held.items() if data == "0"])
+    subscriber.received.clear()
+    subscriber.consumer.max_messages = 1
+    harness.subscribe.delivery(harness.record).begin_anew()
+    harness.quiesce()  # "0" was read, and waits for room
+    subscriber.consumer.max_messages = 100
+    for where in (["k0"], ()):
+        hold(harness, where)
+        harness.advance(6.0)
+    assert subscriber.data == ["x", "0", "1"]
+
+
+def test_an_answer_from_before_a_key_came_back_may_not_know_what_its_site_had_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    hold(harness, ["k0"])
+    server, answers = harness.publish.server, list[Any]()
+    fetch = server.fetch
+    monkeypatch.setattr(
+        server, "fetch", lambda *asked: fetch(*asked[:-1], lambda batches: answers.append((asked[-1], batches)))
+    )
+    source, offset = place_of(harness.send("a", key="k0"))
+    while not answers[-1][1]:
+        answers[-1][0](())  # asked before it came
+        harness.quiesce()
+    server.acknowledge(2, 0, source, encode_runs([(offset, 1)]), lambda error: None, urgent=True)
+    hold(harness, ())
+    monkeypatch.undo()
+    reply, batches = answers.pop()
+    reply(batches)
+    harness.advance(1.0)
+    assert subscriber.data == []
 
 
 steps = st.one_of(
@@ -187,10 +255,15 @@ def test_each_is_delivered_once_while_its_key_is_here(ordered: bool, lossy: bool
     sent: dict[str, list[str]] = {key: [] for key in KEYS}
     lendable: Counter[str] = Counter()  # how often a message may have been delivered by now
     done: set[str] = set()
+    places: dict[str, tuple[int, int]] = {}
     seen = 0
 
     def check() -> None:
         nonlocal seen
+        lent = {(source, at) for source, begin, end in harness.leases.table.lent() for at in range(begin, end)}
+        for of_key in sent.values() if ordered else ():
+            flags = [places[data] in lent for data in of_key if data not in done]
+            assert flags == sorted(flags, reverse=True), "nothing is lent before something earlier of its key"
         for one in subscriber.received[seen:]:
             data = one.message.data.decode()
             assert not suspended
@@ -211,7 +284,7 @@ def test_each_is_delivered_once_while_its_key_is_here(ordered: bool, lossy: bool
             data = f"{value} {number}"
             sent[value].append(data)
             lendable[data] = 1
-            harness.send(data, key=value)
+            places[data] = place_of(harness.send(data, key=value))
         elif what == "hold":
             elsewhere, suspended = set(value), False
             hold(harness, value)
