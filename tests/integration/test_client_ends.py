@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_who_waits_for_room_is_woken_by_the_end() -> None:
 
     thread = threading.Thread(target=publish)
     thread.start()
-    time.sleep(0.05)
+    eventually(lambda: publisher._driver._room._waiters)  # type: ignore[attr-defined]
     publisher.stop(timeout=0.1)
     thread.join(20)
     assert [str(one) for one in errors] == ["the publisher is stopped"]
@@ -169,10 +170,10 @@ def test_one_who_must_say_who_he_is_does_so_over_tls(tmp_path: Path, monkeypatch
             async with AsyncPublisher(tls=authority.ca) as publisher:
                 await publisher.publish(TOPIC, b"shown")
             async with AsyncSubscriber(tls=authority.ca) as subscriber:
-                found = []
-                async for message in subscriber.messages(SUBSCRIPTION, timeout=2):
-                    found.append(message.data)
-                    message.ack()
-                return found
+                async with aclosing(subscriber.messages(SUBSCRIPTION)) as messages:  # type: ignore[type-var]
+                    async for message in messages:
+                        message.ack()
+                        return [message.data]
+                raise AssertionError("it has ended")
 
         assert asyncio.run(work()) == [b"shown"]

@@ -131,11 +131,11 @@ def stat(pid: int) -> str:
 def test_a_drill_is_refused_and_stopped_while_something_is_at_risk(
     ground: Range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "600"])
     looks: list[list[str]] = [["Burning: too fast"]]
     monkeypatch.setattr(drill_driver, "at_risk", lambda client: looks.pop(0) if looks else ["Burning: too fast"])
     monkeypatch.setattr(drill_driver, "watch", lambda journal, limit_s, undo: lambda: None)
-    plan = parse_plan({"kind": "hang", "pid": str(other.pid), "for": "20s", "limit": "60s"})
+    plan = parse_plan({"kind": "hang", "pid": str(other.pid), "for": "200s", "limit": "300s"})
 
     def run(name: str) -> Any:
         connect = lambda: Client(ground.server.endpoint, patience_s=0.0)  # noqa: E731
@@ -148,7 +148,7 @@ def test_a_drill_is_refused_and_stopped_while_something_is_at_risk(
         looks += [[] for _ in range(6)]  # and then it burns
         began = time.monotonic()
         found = run("burns")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 100
         assert found.reason == "Burning: too fast"
         assert stat(other.pid) != "T"
     finally:

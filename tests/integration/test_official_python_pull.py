@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import grpc
 import pytest
 
+from syncpoint.base.model.limits import PULL_WAIT_SECONDS_MAX
 from syncpoint.testing.rigs.official import bodies, eventually, refused
 
 
@@ -38,7 +40,9 @@ def test_pull_gives_no_more_than_asked_and_each_message_once(space):
 def test_return_immediately_does_not_wait(space):
     _, subscription = space.pair()
     request = {"subscription": subscription, "max_messages": 1, "return_immediately": True}
-    assert not space.api.pull(request, timeout=3).received_messages
+    began = time.monotonic()
+    assert not space.api.pull(request, timeout=60).received_messages
+    assert time.monotonic() - began < PULL_WAIT_SECONDS_MAX / 2
 
 
 def test_an_empty_pull_answers_before_the_caller_gives_up(space):
@@ -56,17 +60,17 @@ def test_a_waiting_pull_gets_a_message_as_it_comes(space):
 
 
 def test_a_pull_given_up_by_its_caller_takes_no_message(space):
-    topic, subscription = space.pair()
+    topic, subscription = space.pair(ack_deadline_seconds=600)
     for _ in range(5):
         waiting = threading.Thread(target=space.pull_once, args=(subscription,), kwargs={"wait": 0.05})
         waiting.start()
         waiting.join()
     space.publish(topic, b"x")
-    assert bodies(space.pull(subscription, within=9)) == [b"x"]
+    assert bodies(space.pull(subscription)) == [b"x"]
 
 
 def test_a_pull_whose_connection_broke_takes_no_message(space, enter):
-    topic, subscription = space.pair()
+    topic, subscription = space.pair(ack_deadline_seconds=600)
     other = enter(space.endpoint)
     done = threading.Event()
 
@@ -81,7 +85,7 @@ def test_a_pull_whose_connection_broke_takes_no_message(space, enter):
     other.api.close()
     waiting.join()
     space.publish(topic, b"x")
-    assert bodies(space.pull(subscription, within=9)) == [b"x"]
+    assert bodies(space.pull(subscription)) == [b"x"]
 
 
 def test_a_pull_answer_stays_below_what_clients_accept(space):
