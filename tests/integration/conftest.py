@@ -106,6 +106,17 @@ class Space:
         request = {"subscription": subscription, "max_messages": most, "return_immediately": True}
         return list(self.api.pull(request).received_messages)
 
+    def rest(self, subscription: str, within: float = 60.0) -> list[Any]:
+        """All that is not acknowledged; acknowledges it, until nothing is left."""
+        got: list[Any] = []
+        end = time.monotonic() + within
+        while left := self.asked("GetSubscriptionState", subscription=subscription).backlog_messages:
+            assert time.monotonic() < end, f"{len(got)} messages came, and {left} are left"
+            if fresh := self.peek(subscription):
+                self.ack(subscription, *fresh)
+                got += fresh
+        return got
+
     def ack(self, subscription: str, *received: Any) -> None:
         self.api.acknowledge({"subscription": subscription, "ack_ids": [one.ack_id for one in received]})
 

@@ -91,10 +91,7 @@ def typed(space: Space, short: str) -> str:
 
 def judged(space: Space, subscription: str, expected: set[str]) -> None:
     """Every message that is expected is stored, and none twice."""
-    got = Counter(one.message.data.decode() for one in space.pull(subscription, len(expected), ack=True))
-    while more := space.pull_once(subscription, wait=1.0):
-        space.ack(subscription, *more)
-        got.update(one.message.data.decode() for one in more)
+    got = Counter(one.message.data.decode() for one in space.rest(subscription))
     assert expected - set(got) == set(), "lost"
     assert [one for one, count in got.items() if count > 1] == [], "twice"
 

@@ -26,7 +26,7 @@ def test_the_text_for_zero_messages(space):
 
 
 def test_pull_gives_no_more_than_asked_and_each_message_once(space):
-    topic, subscription = space.pair()
+    topic, subscription = space.pair(ack_deadline_seconds=600)
     ids = space.publish(topic, *[b"%d" % number for number in range(10)])
     got = []
     while len(got) < 10:
