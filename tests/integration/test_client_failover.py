@@ -211,10 +211,10 @@ def test_a_switch_of_a_subscriber_waits_for_what_is_handled(sites: Any) -> None:
         eventually(lambda: len(held) == 3)
         switching = threading.Thread(target=subscriber.switch_to, args=(addresses[1],))
         switching.start()
-        free: list[Any] = []
+        free: set[str] = set()
 
         def all_others_are_free() -> bool:
-            free.extend(spaces[0].peek(subscription))
+            free.update(one.message.message_id for one in spaces[0].peek(subscription))
             return len(free) == 17
 
         eventually(all_others_are_free)

@@ -54,36 +54,45 @@ def published(space: Space, topic: str, numbers: range) -> float:
     return longest
 
 
-@pytest.mark.timeout(120)
+@pytest.fixture
+def hasty_sites(
+    boot: Callable[..., ServerProcess], tmp_path: Path
+) -> Iterator[tuple[list[ServerProcess], GatewayProcess]]:
+    servers = [boot(), boot()]
+    endpoints = {"eu": servers[0].endpoint, "us": servers[1].endpoint}
+    gateway = GatewayProcess(tmp_path, endpoints, answers_within="1s")
+    yield servers, gateway
+    gateway.end()
+
+
 def test_clients_go_on_when_a_site_is_killed_and_when_it_hangs(
-    sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
+    hasty_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
-    servers, gateway = sites
+    servers, gateway = hasty_sites
     space = enter(gateway.endpoint)
     topic, subscription = space.pair()
     got = receiving(space, subscription)
     published(space, topic, range(50))
-    eventually(lambda: len(got) == 50, 20)
+    eventually(lambda: len(got) == 50)
 
     os.kill(servers[0].pid or 0, signal.SIGSTOP)
     try:
-        assert published(space, topic, range(50, 100)) < 8
+        assert published(space, topic, range(50, 100)) < 30
         assert gateway.states() == {"eu": "masked by health", "us": "home"}
-        eventually(lambda: len(got) == 100, 20)
+        eventually(lambda: len(got) == 100)
     finally:
         os.kill(servers[0].pid or 0, signal.SIGCONT)
-    eventually(lambda: gateway.states()["eu"] == "home", 20)
+    eventually(lambda: gateway.states()["eu"] == "home")
 
     published(space, topic, range(100, 150))
-    eventually(lambda: len(got) == 150, 20)
+    eventually(lambda: len(got) == 150)
     servers[0].kill9()
-    assert published(space, topic, range(150, 200)) < 8
-    eventually(lambda: len(got) == 200, 20)
+    assert published(space, topic, range(150, 200)) < 30
+    eventually(lambda: len(got) == 200)
     # What was confirmed was received; what the site that hung was given may come twice, once it is back.
     assert all(got[b"%d" % number] for number in range(200))
 
 
-@pytest.mark.timeout(120)
 def test_acknowledgements_go_to_the_site_that_lent_and_a_masked_site_is_drained(
     sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
@@ -114,7 +123,6 @@ def test_acknowledgements_go_to_the_site_that_lent_and_a_masked_site_is_drained(
     assert gateway.states()["eu"] == "home"
 
 
-@pytest.mark.timeout(120)
 def test_changes_are_made_at_all_sites_and_errors_are_those_of_a_site(
     sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
@@ -133,7 +141,6 @@ def test_changes_are_made_at_all_sites_and_errors_are_those_of_a_site(
         space.publish(topic + "x", b"x")
 
 
-@pytest.mark.timeout(120)
 def test_exactly_once_outcomes_name_the_ids_that_the_client_has(
     sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
@@ -147,7 +154,7 @@ def test_exactly_once_outcomes_name_the_ids_that_the_client_has(
 
     space.listen(subscription, handle)
     published(space, topic, range(20))
-    eventually(lambda: len(outcomes) == 20, 30)
+    eventually(lambda: len(outcomes) == 20)
     assert {one.name for one in outcomes} == {"SUCCESS"}
 
 
@@ -162,7 +169,6 @@ def dual_sites(
     gateway.end()
 
 
-@pytest.mark.timeout(120)
 def test_dual_topics_are_at_both_sites_and_received_once(
     dual_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
@@ -180,7 +186,7 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     space.publish(topic, *(b"%d" % n for n in range(20)), key="k")
     assert gateway.say("mask", "us").returncode == 0
     space.publish(topic, *(b"%d" % n for n in range(20, 40)), key="k")
-    eventually(lambda: gateway.say("unmask", "us").returncode == 0, 30)  # once it lacks nothing
+    eventually(lambda: gateway.say("unmask", "us").returncode == 0)  # once it lacks nothing
     space.publish(topic, *(b"%d" % n for n in range(40, 60)), key="k")
     assert gateway.metric("dual_published_total") == 3
     assert gateway.metric("dual_copied_messages_total") >= 20
@@ -207,7 +213,7 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     assert not any("sys.MessageId" in one.message.attributes for one in lent)  # published again, each is a new message
     space.ack(subscription, *lent[:30])
     servers[0].kill9()
-    eventually(lambda: gateway.states()["us"] == "home", 20)
+    eventually(lambda: gateway.states()["us"] == "home")
     space.ack(subscription, *lent[30:50])
     rest = space.pull(subscription, 10)
     assert [int(one.message.data) for one in rest] == list(range(50, 60))
@@ -228,7 +234,6 @@ def test_dual_topics_are_at_both_sites_and_received_once(
     assert enter(servers[1].endpoint).api.get_subscription({"subscription": name}).topic == topic
 
 
-@pytest.mark.timeout(120)
 def test_copies_of_what_the_home_has_done_with_are_not_held_for_ever(
     boot: Callable[..., ServerProcess], tmp_path: Path, enter: Callable[[str], Space]
 ) -> None:
@@ -249,12 +254,12 @@ def test_copies_of_what_the_home_has_done_with_are_not_held_for_ever(
     space.publish(dead, b"first")  # so that letters are copied from now on
     space.publish(topic, b"first")
     space.pull(subscription, 1, ack=True)
-    eventually(lambda: any("letters are copied by" in line for line in gateway.log), 20)
+    eventually(lambda: any("letters are copied by" in line for line in gateway.log))
     space.publish(topic, b"poison")
     space.publish(topic, b"waits", key="k")
     space.publish(topic, b"unknown")
     found = {one.message.data: one for one in space.pull(subscription, 3)}
-    eventually(lambda: gateway.metric("dual_held_messages") == 3, 20)
+    eventually(lambda: gateway.metric("dual_held_messages") == 3)
     # the answer to this acknowledgement never came to the gateway
     home.api.acknowledge({"subscription": subscription, "ack_ids": [found[b"unknown"].ack_id[TAG_BYTES:]]})
     poison = found[b"poison"]
@@ -262,16 +267,15 @@ def test_copies_of_what_the_home_has_done_with_are_not_held_for_ever(
         space.nack(subscription, poison)
         (poison,) = space.pull(subscription, 1)
     space.nack(subscription, poison)
-    eventually(lambda: left(letters) == [2, 2], 30)
-    eventually(lambda: left(subscription) == [1, 1], 30)
+    eventually(lambda: left(letters) == [2, 2])
+    eventually(lambda: left(subscription) == [1, 1])
     assert gateway.metric("dual_held_messages") == 1
     servers[0].kill9()
-    eventually(lambda: gateway.states()["us"] == "home", 20)
+    eventually(lambda: gateway.states()["us"] == "home")
     assert [one.message.data for one in space.pull(subscription, 1)] == [b"waits"]
     gateway.end()
 
 
-@pytest.mark.timeout(120)
 def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of_the_gateway(
     dual_sites: tuple[list[ServerProcess], GatewayProcess], enter: Callable[[str], Space]
 ) -> None:
@@ -292,7 +296,7 @@ def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of
     kept = {"name": topic, "message_retention_duration": {"seconds": 3600}}
     paths = {"paths": ["message_retention_duration"]}
     space.api.update_topic({"topic": kept, "update_mask": paths})
-    eventually(lambda: gateway.say("unmask", "us").returncode == 0, 30)
+    eventually(lambda: gateway.say("unmask", "us").returncode == 0)
     there = enter(servers[1].endpoint).api
     found = there.get_subscription({"subscription": subscription})
     assert dict(found.labels) == {"team": "blue"}
@@ -316,7 +320,6 @@ def two_gateways(
         one.end()
 
 
-@pytest.mark.timeout(120)
 def test_gateways_report_to_each_other_what_was_acknowledged(
     two_gateways: tuple[list[ServerProcess], list[GatewayProcess]], enter: Callable[[str], Space]
 ) -> None:
@@ -335,15 +338,15 @@ def test_gateways_report_to_each_other_what_was_acknowledged(
     spaces[1].ack(subscription, first)
     eventually(lambda: there().backlog_messages == 0, 60)
     got = receiving(spaces[0], subscription)
-    eventually(lambda: there().subscribers == 2, 30)
+    eventually(lambda: there().subscribers == 2)
     for n in range(40):
         spaces[n % 2].publish(topic, *(b"%d-%d" % (n, k) for k in range(10)))
-    eventually(lambda: len(got) == 400, 30)
-    eventually(lambda: there().backlog_messages == 0, 30)
+    eventually(lambda: len(got) == 400)
+    eventually(lambda: there().backlog_messages == 0)
     servers[0].kill9()
-    eventually(lambda: all(one.states()["us"] == "home" for one in gateways), 20)
+    eventually(lambda: all(one.states()["us"] == "home" for one in gateways))
     spaces[1].publish(topic, b"last")
-    eventually(lambda: got[b"last"] == 1, 30)
+    eventually(lambda: got[b"last"] == 1)
     assert set(got.values()) == {1}
     for one in gateways:
-        eventually(lambda peer=one.admin: gateways[0].metric(f'peer_waiting{{peer="{peer}"}}') == 0, 10)
+        eventually(lambda peer=one.admin: gateways[0].metric(f'peer_waiting{{peer="{peer}"}}') == 0)

@@ -97,7 +97,7 @@ def test_a_node_watches_over_itself_and_pages_when_a_disk_is_gone(tmp_path: Path
         parts_add_up(server.endpoint, project, {""})
         eventually(lambda: states(server.endpoint)["create-subscription-time"], "MEASURED")
         assert states(server.endpoint)["router-assignment"] == "NOT_APPLICABLE"
-        assert asked(server.endpoint, "alerts") == {}
+        assert not [rule for rule in firing(server.endpoint) if "Disk" in rule]  # a busy machine may have others
         aside = disks[2].rename(tmp_path / "aside")
         eventually(lambda: "DiskDead" in firing(server.endpoint), True)
         before = firing(server.endpoint)["DiskDead"]
