@@ -82,7 +82,7 @@ def test_a_hang_is_certified_and_nothing_of_the_drill_is_left(ground: Range) -> 
     assert program.returncode == 0, output
     found = json.loads((ground.folder / "state" / "hang-1.json").read_text())
     certificate = {key: int(value) for key, value in found["certificate"].items()}
-    assert certificate["confirmed"] == certificate["received"] > 50
+    assert certificate["confirmed"] == certificate["received"] > 0
     assert "lost" not in certificate
     assert 1_900 <= certificate["publishGapMs"] < 15_000
     assert 1_900 <= certificate["receiveGapMs"] < 15_000

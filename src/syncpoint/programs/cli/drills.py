@@ -31,7 +31,11 @@ def drill() -> None:
 
 _OPTIONS = (
     click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-    click.option("--kind", type=click.Choice(["kill", "hang", "pause-link", "move-home"]), help="What fails, and how."),
+    click.option(
+        "--kind",
+        type=click.Choice(["kill", "hang", "pause-link", "move-home", "cut-network", "fill-disk"]),
+        help="What fails, and how.",
+    ),
     click.option("--cluster", help="Folder of a `cluster up`, with --process."),
     click.option("--process", help="Name of a process of --cluster."),
     click.option("--pid", help="Id of a process of this machine."),
@@ -40,6 +44,9 @@ _OPTIONS = (
     click.option("--flow", help="Flow whose link is paused."),
     click.option("--subscription", help="Subscription that moves."),
     click.option("--site", help="Site that it moves to."),
+    click.option("--port", help="TCP port of this machine that no packet passes."),
+    click.option("--folder", help="Folder of disks whose file system is filled."),
+    click.option("--leave", help="Bytes that are left free in it [0]."),
     click.option("--for", "for_", help="How long the failure lasts [10s]."),
     click.option("--limit", help="Roll back after this time, whatever happens [120s]."),
     click.option("--topic", help="A real topic, in place of a shadow topic."),

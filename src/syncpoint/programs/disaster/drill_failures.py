@@ -1,6 +1,7 @@
 """The failures that drills make, and how each is undone.
 
-Place: under `drill_driver`; processes by signals, links and homes by what `federation` has.
+Place: under `drill_driver`; processes by signals, links and homes by what `federation` has, networks and disks by
+`machine_failures`.
 Promise: what an entry of the journal is about can be undone from the entry alone, by another process.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
 from syncpoint.programs.clusters.local import LocalCluster
+from syncpoint.programs.disaster import machine_failures
 from syncpoint.programs.disaster.drill_journal import DrillJournal, run_again, signal_process, started_at
 from syncpoint.programs.disaster.drill_plan import DrillPlan
 from syncpoint.programs.federation import shared_run
@@ -40,6 +42,10 @@ def check_target(plan: DrillPlan) -> None:
             raise NotFound(target["flow"], f"There is no flow {target['flow']} in {target['federation']}.")
     if plan.kind == "move-home":
         _home_now(target)
+    if plan.kind == "cut-network":
+        machine_failures.check_network()
+    if plan.kind == "fill-disk":
+        machine_failures.check_disk(Path(target["folder"]), int(target.get("leave", "0")))
 
 
 def _home_now(target: Mapping[str, str]) -> str:
@@ -81,6 +87,13 @@ def make_failure(plan: DrillPlan, journal: DrillJournal) -> None:
             raise FailedPrecondition(f"{target['flow']} is paused already.")
         journal.note("resume link", federation=target["federation"], flow=target["flow"])
         shared_run.pause(federation, target["flow"])
+    elif plan.kind == "cut-network":
+        journal.note("mend network", port=target["port"])
+        machine_failures.cut_network(target["port"])
+    elif plan.kind == "fill-disk":
+        path = Path(target["folder"]).absolute() / f"{journal.path.stem}.fill"
+        journal.note("empty disk", path=str(path))
+        machine_failures.fill_disk(path, int(target.get("leave", "0")))
     else:
         journal.note("restore home", target={**target, "site": _home_now(target)})
         _move_home(target)
@@ -110,6 +123,10 @@ def undo(entry: Mapping[str, Any], call: Call, log: Path) -> None:
             shared_run.resume(load(Path(entry["federation"])), entry["flow"])
         case "restore home":
             _move_home(entry["target"], force=True)
+        case "mend network":
+            machine_failures.mend_network(entry["port"])
+        case "empty disk":
+            Path(entry["path"]).unlink(missing_ok=True)
         case "record":
             _end_record(call, entry)
         case "subscription":

@@ -20,6 +20,8 @@ KINDS: Final = {
     "hang": (("cluster", "process"), ("pid",)),
     "pause-link": (("federation", "flow"),),
     "move-home": (("federation", "subscription", "site"),),
+    "cut-network": (("port",),),
+    "fill-disk": (("folder",), ("folder", "leave")),
 }
 """Kinds, and for each the keys that name what fails: one of these sets."""
 LIMIT_S: Final = 3600.0
@@ -33,6 +35,9 @@ _KEYS: Final = (
     "flow",
     "subscription",
     "site",
+    "port",
+    "folder",
+    "leave",
     "for",
     "limit",
     "topic",
@@ -77,9 +82,13 @@ def parse_plan(given: Mapping[str, Any]) -> DrillPlan:
         raise InvalidArgument("limit", f"must be longer than `for` ({lasts_s:g} s), and at most {LIMIT_S:g} s")
     if "pid" in target and not target["pid"].isdigit():
         raise InvalidArgument("pid", "must be the id of a process")
+    if "port" in target and not (target["port"].isdecimal() and 0 < int(target["port"]) < 65_536):
+        raise InvalidArgument("port", "must be a TCP port of this machine, from 1 to 65535")
+    if not target.get("leave", "0").isdecimal():
+        raise InvalidArgument("leave", "must be a number of bytes")
     if not _words(target.get("restart", "x")):
         raise InvalidArgument("restart", f"must be a command, with quotes that end, not {target['restart']!r}")
-    for key in ("cluster", "federation"):
+    for key in ("cluster", "federation", "folder"):
         if key in target and not Path(target[key]).exists():
             raise InvalidArgument(key, f"{target[key]} does not exist")
     return DrillPlan(kind, target, lasts_s, limit_s, str(given.get("topic", "")))

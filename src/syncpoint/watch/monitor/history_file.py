@@ -58,6 +58,11 @@ class HistoryFile:
         self.database.execute("pragma journal_mode=wal")
         self.database.execute("pragma synchronous=normal")
         self.database.executescript(_SCHEMA)
+        self.not_kept = 0  # samples of series that were too many
+        self._load()
+
+    def _load(self) -> None:
+        """Read which names and series there are."""
         self._names = {
             name: (number, bool(counts)) for number, name, counts in self.database.execute("select * from names")
         }
@@ -66,7 +71,6 @@ class HistoryFile:
         self._labels: dict[int, Labels] = {}
         for number, name, labels in self.database.execute("select id, name, labels from series"):
             self._remember(number, names[name], tuple((key, value) for key, value in json.loads(labels)))
-        self.not_kept = 0  # samples of series that were too many
         self._next_series = 1 + max(self._labels, default=0)
 
     def close(self) -> None:
@@ -75,8 +79,15 @@ class HistoryFile:
 
     def write(self, at_s: float, look: Look, counts: frozenset[str] | set[str]) -> None:
         """Keep a look, under the beginning of its step; `counts`: names whose numbers are increases. A second look
-        within a step is added to the first.
+        within a step is added to the first. Raises the errors of SQLite, with nothing kept.
         """
+        try:
+            self._write(at_s, look, counts)
+        except sqlite3.Error:
+            self._load()  # without what was new
+            raise
+
+    def _write(self, at_s: float, look: Look, counts: frozenset[str] | set[str]) -> None:
         t = int(at_s) // TIERS[0].step_s * TIERS[0].step_s
         newest = self.newest(0)
         with self.transaction():
@@ -247,7 +258,12 @@ class Transaction:
         self._database.execute("begin immediate")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._database.execute("commit" if kind is None else "rollback")
+        try:
+            if kind is None:
+                self._database.execute("commit")
+        finally:
+            if self._database.in_transaction:  # SQLite ends some by itself, as when there is no room
+                self._database.execute("rollback")
 
 
 def _unpacked(ids: bytes, numbers: bytes) -> dict[int, float]:

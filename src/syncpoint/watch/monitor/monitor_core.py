@@ -7,6 +7,8 @@ in.
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -27,6 +29,8 @@ from syncpoint.watch.monitor.prober_pages import PREFIX as PROBER_PREFIX
 from syncpoint.watch.monitor.scraped_text import Labels, ScrapedSeries, ScrapedText
 from syncpoint.watch.monitor.sla_report import AgreementReport, month_of, report
 from syncpoint.watch.monitor.sli_table import RATIO, SLIS, SUBSCRIBERS, ServiceLevelIndicator
+
+log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
 YOUNG_S: Final = 60.0  # of a process that began longer ago it is not guessed when it counted what
@@ -91,6 +95,7 @@ class MonitorCore:
         self.latest: Look = {}
         self.looked_s = 0.0
         self._earlier_s = file.history.looked_s  # the last look of an earlier life
+        self.full = False  # the file took nothing at the last look
         self._processes: dict[str, WatchedProcess] = {}
         self._watch, self._causes = ThresholdWatch(), AlertCauses()
         self._attended_s: dict[Labels, float] = {}  # since when subscriptions have subscribers at every look
@@ -104,7 +109,7 @@ class MonitorCore:
         if since_s < 0:  # a clock that was set back: what would be counted twice is not
             since_s = 0.0
         self.latest, self.looked_s = look, now_s
-        self.file.history.write(now_s, look, counters)
+        refused = self._unless_full(lambda: self.file.history.write(now_s, look, counters))
         look[ATTENDED] = self._attended(look, now_s)
         events = {one.name: one.sli.measure.of(look, one.threshold) for one in self.settings.objectives}
         if not self._causes.look(look, now_s):
@@ -112,18 +117,34 @@ class MonitorCore:
                 counts.unexcuse()
         for one in self.settings.objectives:
             self.counts[one.name].add(now_s, events[one.name], excused=self._causes.explain(one.sli.name, now_s))
-        self.file.count(now_s, month_of(now_s), events, since_s)
+        refused |= self._unless_full(lambda: self.file.count(now_s, month_of(now_s), events, since_s))
         conditions = self._watch.conditions(look, now_s)
         conditions += budget_conditions(self.settings.objectives, self.counts, now_s, self._causes.excuse)
         notifications = self.machine.looked(self._causes.with_causes(conditions), now_s)
-        self.keep()
+        refused |= self.keep()
+        if self.full and not refused:
+            log.info("what the monitor sees is kept again")
+        self.full = refused
         return notifications
 
-    def keep(self) -> None:
-        """Write alerts that changed."""
-        if self.machine.changed:
-            self.file.keep(self.machine.changed.values())
-            self.machine.changed.clear()
+    def keep(self) -> bool:
+        """Write alerts that changed, now or with a later look; whether the disk had no room for them."""
+        return bool(self.machine.changed) and self._unless_full(self._keep)
+
+    def _keep(self) -> None:
+        self.file.keep(self.machine.changed.values())
+        self.machine.changed.clear()
+
+    def _unless_full(self, work: Callable[[], None]) -> bool:
+        """Write to the file; whether its disk takes nothing, which must not keep alerts from being sent."""
+        try:
+            work()
+        except sqlite3.OperationalError as error:
+            if not self.full:
+                log.error("alerts are checked and sent, but nothing is kept of them and of history: %s", error)
+            self.full = True
+            return True
+        return False
 
     def _taken(self, texts: list[ProcessText], now_s: float) -> tuple[Look, set[str]]:
         look: Look = {}

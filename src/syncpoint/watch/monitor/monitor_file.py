@@ -62,21 +62,21 @@ class MonitorFile:
     def count(self, now_s: float, month: str, events: Counted, seconds: float) -> None:
         """Add the events of a look, which stands for `seconds`. Written once a minute, the rest by `flush`."""
         minute = int(now_s) // 60 * 60
-        if minute != self._minute:
-            self.flush()
-            self._minute = minute
-        self._month = month
-        self._pending_s += seconds
-        for name, one in events.items():
-            before = self._pending.get(name, Events(0, 0))
-            self._pending[name] = Events(before.good + one.good, before.total + one.total)
+        try:
+            if minute != self._minute:
+                self.flush()
+        finally:  # what cannot be written is written with a later minute
+            self._minute, self._month = minute, month
+            self._pending_s += seconds
+            for name, one in events.items():
+                before = self._pending.get(name, Events(0, 0))
+                self._pending[name] = Events(before.good + one.good, before.total + one.total)
 
     def flush(self) -> None:
         """Write what was counted since the last minute began."""
         if not self._pending_s:
             return
         minute, pending, seconds = self._minute, self._pending, self._pending_s
-        self._pending, self._pending_s = {}, 0.0
         with self.history.transaction():
             for table, t, kept_s in (
                 ("minutes", minute, FINE_S),
@@ -95,6 +95,7 @@ class MonitorFile:
                 "set seconds = seconds + excluded.seconds",
                 (self._month, seconds),
             )
+        self._pending, self._pending_s = {}, 0.0
 
     def month(self, month: str) -> tuple[Counted, float]:
         """Events of a month such as 2026-11, and of how many of its seconds something is known."""

@@ -31,6 +31,9 @@ def test_a_plan_has_what_fails_for_how_long_and_its_bounds(tmp_path) -> None:
         ({"kind": "hang", "pid": "7", "for": "2m"}, "limit", "longer than"),
         ({"kind": "hang", "pid": "7", "limit": "2h"}, "limit", "at most 3600 s"),
         ({"kind": "hang", "pid": "7", "color": "red"}, "color", "unknown key"),
+        ({"kind": "cut-network", "port": "65536"}, "port", "TCP port"),
+        ({"kind": "fill-disk", "folder": "/", "leave": "1k"}, "leave", "number of bytes"),
+        ({"kind": "fill-disk", "leave": "1"}, "fill-disk", "needs folder or folder and leave"),
         ({"kind": "pause-link", "federation": "/nowhere.yaml", "flow": "f"}, "federation", "does not exist"),
     ],
 )

@@ -217,6 +217,29 @@ def test_an_alert_that_is_acknowledged_survives_a_restart_and_escalates_no_more(
         watched.core.acknowledge(over.alert, "ben", watched.now_s)
 
 
+def test_alerts_are_sent_while_the_disk_is_full_and_kept_once_it_has_room(tmp_path: Path) -> None:
+    watched = following_the_sun(str(tmp_path / "m.sqlite"))
+    watched.look()
+    database = watched.file.history.database
+    (pages,) = database.execute("pragma page_count").fetchone()
+    database.execute(f"pragma max_page_count={pages}")
+    for number in range(200):  # what is free in the file is used up
+        watched.put("syncpoint_subscription_subscribers", 1, "p", f"s{number}")
+    watched.put("syncpoint_log_full", 1, "0")
+    sent = [one for _ in range(20) for one in watched.look()]
+    assert [one.why for one in sent] == [FIRED]
+    assert watched.core.full
+    assert not database.in_transaction
+    database.execute("pragma max_page_count=1000000")
+    watched.look()
+    assert not watched.core.full
+    watched.restart()
+    (kept,) = watched.core.alerts(10)
+    assert (kept.alert, kept.resolved_s) == (sent[0].alert.alert, 0.0)
+    counted, _ = watched.file.month("2026-09")
+    assert counted
+
+
 def test_what_cannot_be_sent_goes_to_the_next_person_at_once() -> None:
     watched = following_the_sun()
     watched.put("syncpoint_log_full", 1, "0")
