@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from email.message import Message
 
 import pytest
 from google.cloud import pubsub_v1
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from syncpoint.testing.rigs import official
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit.in_threads import HttpThread
 from tests.kit.otlp_receiver import OtlpReceiver, attributes_of
 
 pytestmark = pytest.mark.shows("traces")
@@ -107,3 +109,35 @@ def test_what_nobody_traces_begins_a_trace_as_often_as_the_ratio_says():
             publish_and_receive(server.endpoint, 2, traced=False)
             server.terminate()
         assert len(collector.spans()) == 2, "without a ratio what nobody traces is not"
+
+
+def test_each_push_has_a_span_and_its_endpoint_the_context(client_spans):
+    """The endpoint refuses the first push and takes the second one."""
+    came: list[str] = []
+
+    def answer(path: str, headers: Message, body: bytes) -> tuple[int, bytes]:
+        came.append(headers["traceparent"])
+        return (500 if len(came) == 1 else 204), b""
+
+    with OtlpReceiver() as collector, HttpThread(answer) as endpoint:
+        client_spans.clear()
+        with ServerProcess(args=["--otlp", collector.url, "--push-network", "loopback"]).start(START_S) as server:
+            topic, subscription = "projects/shop/topics/orders", "projects/shop/subscriptions/hook"
+            api = official.Api(server.endpoint)
+            api.create_topic({"name": topic})
+            pushed = {"push_endpoint": endpoint.url}
+            api.create_subscription({"name": subscription, "topic": topic, "push_config": pushed})
+            api.close()
+            with official.emulator_host(server.endpoint):
+                options = pubsub_v1.types.PublisherOptions(enable_open_telemetry_tracing=True)
+                publisher = pubsub_v1.PublisherClient(publisher_options=options)
+            publisher.publish(topic, b"pushed").result(90)
+            publisher.stop()
+            official.eventually(lambda: len(came) == 2 or None)
+            server.terminate()
+        spans = {span.name: span for _, span in collector.soon("publish orders", "push hook")}
+        pushes = [span for _, span in collector.spans() if span.name == "push hook"]
+        assert [attributes_of(one.attributes)["http.response.status_code"] for one in pushes] == [500, 204]
+        assert [one.status.message for one in pushes] == ["the endpoint answered 500", ""]
+        assert {one.parent_span_id for one in pushes} == {spans["publish orders"].span_id}
+        assert came == [f"00-{one.trace_id.hex()}-{one.span_id.hex()}-01" for one in pushes]

@@ -204,6 +204,7 @@ class ClientPort:
             settings.push_issuer,
             None if access is None else access.accounts,
             process.environment.push_sender,
+            process.tracer,
         )
         export = ExportMeans(settings.buckets, process.environment.outside)
         forward = ForwardingProcess(consuming, self._forwarded, backend.give_up, self._charge)

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from syncpoint import __version__
 from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.runtime.periodic import Periodic
+from syncpoint.base.tracing.tracer import Tracer
 from syncpoint.broker.export.buckets import Blocking, Buckets, Place
 from syncpoint.broker.export.export_driver import ExportDriver, ExportState, advice, export_state
 from syncpoint.broker.forward.forward_driver import ForwardDriver, ForwardingProcess, ForwardState
@@ -25,6 +26,7 @@ from syncpoint.broker.push.http_sender import HttpSender
 from syncpoint.broker.push.oidc_tokens import OidcTokens
 from syncpoint.broker.push.push_driver import PushDriver, PushState, Sender
 from syncpoint.broker.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
+from syncpoint.broker.push.traced_pushes import TracedPushDriver
 from syncpoint.catalog.access.accounts import Accounts, uid_from
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.wire.protobuf import methods
@@ -38,13 +40,15 @@ KEYS_AGAIN_S = 1.0  # while there is none
 
 class PushMeans(NamedTuple):
     """By what a process pushes. `issuer`: its address as endpoints see it; "": nothing is signed. `accounts`: those
-    that tokens can be for; None: callers are not identified, so of any. `sender`: what posts, instead of HTTP."""
+    that tokens can be for; None: callers are not identified, so of any. `sender`: what posts, instead of HTTP.
+    `tracer`: None where nothing is traced."""
 
     vetting: Vetting
     commit: Commit
     issuer: str
     accounts: Accounts | None
     sender: Sender | None = None
+    tracer: Tracer | None = None
 
 
 class ExportMeans(NamedTuple):
@@ -73,7 +77,11 @@ class Consumption:
             pauses, failed = partial(_keys_pause_s, self.keys), "cannot publish the keys that sign pushes"
             self._keeping = Periodic(self.keys.upkeep, pauses, (SyncpointError,), failed, at_start=True)
         self.buckets = Buckets(dict(export.places), export.blocking, lambda: process.clock.time_ns() / 1e9)
-        self.pushes = PushDriver(process, sender, push.vetting, tokens=self.tokens)
+        self.pushes = (
+            PushDriver(process, sender, push.vetting, tokens=self.tokens)
+            if push.tracer is None
+            else TracedPushDriver(process, sender, push.vetting, tokens=self.tokens, tracer=push.tracer)
+        )
         self.exports = ExportDriver(process, self.buckets)
         self.forwards = ForwardDriver(forward)
 

@@ -20,6 +20,7 @@ MESSAGES_MAX: Final = 16  # of one request, entry or response
 PUBLISH: Final = "publish"
 PERSIST: Final = "persist"
 DELIVER: Final = "deliver"
+PUSH: Final = "push"
 ACK: Final = "ack"
 NACK: Final = "nack"
 

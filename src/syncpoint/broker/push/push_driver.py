@@ -89,6 +89,10 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
         for one in self.ours.values():
             one.machine.pace.set_window_max(share)
 
+    async def post(self, lent: Lent, record: Subscription, endpoint: Endpoint, headers: Headers, body: bytes) -> int:
+        """Send one push; the status of its answer. Raises `PushFailed`."""
+        return await self.sender.post(endpoint, headers, body, float(record.ack_deadline_s))
+
     def states(self) -> list[PushState]:
         """How each subscription of ours is doing, by name."""
         return sorted((one.state() for one in self.ours.values()), key=lambda state: state.subscription)
@@ -179,7 +183,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
             token = self.driver.tokens.header(config)
             if token is not None:
                 headers = [*headers, token]
-        return await self.driver.sender.post(endpoint, headers, body, float(self.record.ack_deadline_s))
+        return await self.driver.post(lent, self.record, endpoint, headers, body)
 
 
 def _lease_s(record: Subscription) -> float:
