@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from syncpoint.client.message_encoding import encode_message, encode_plain
+
+T = TypeVar("T")
 
 PIECE_MESSAGES: Final = 1_000
 PIECE_BYTES: Final = 1_000_000
@@ -98,9 +100,7 @@ class BulkPieces:
             self.count += len(piece)
 
 
-def chunks(
-    messages: Iterable[bytes | OutgoingMessage], size: int = PIECE_MESSAGES
-) -> Iterator[list[bytes | OutgoingMessage]]:
+def chunks(messages: Iterable[T], size: int = PIECE_MESSAGES) -> Iterator[list[T]]:
     """Lists of this many, the last one shorter."""
     given = iter(messages)
     while chunk := list(islice(given, size)):

@@ -158,7 +158,7 @@ class PublishDriver:
             with self._lock:
                 failed = self._queue.failed(request, error, time.monotonic())
             if not failed:
-                self._link.trouble(f"messages for {request.lane.topic} are sent again soon: {error}")
+                self._link.trouble(f"messages for {request.lane.topic} are sent again soon", error)
             for entry in failed:
                 if not entry.outcome.done():  # a coroutine that waited for it may have been cancelled
                     entry.outcome.set_exception(error)

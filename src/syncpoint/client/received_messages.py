@@ -130,6 +130,11 @@ class Message:
         return f"Message {{ id: {self.message_id}, data: {self.data[:50]!r}, attributes: {dict(self.attributes)} }}"
 
     @property
+    def received(self) -> Any:
+        """All of it, as the `google.pubsub.v1.ReceivedMessage` that came."""
+        return self._received
+
+    @property
     def data(self) -> bytes:
         """What was published."""
         found: bytes = self._received.message.data

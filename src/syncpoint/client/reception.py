@@ -190,7 +190,7 @@ class Reception:
                     self._end(error)
                     return
                 self._link.failed(address, error)
-                self._link.trouble(f"{self.subscription} is received again soon: {error}")
+                self._link.trouble(f"{self.subscription} is received again soon", error)
             finally:
                 self._give_back()
             await asyncio.sleep(backoff.failed(random.random))
@@ -295,7 +295,7 @@ class Reception:
             if not ack_outcomes(error):  # which say what became of each id
                 kind = "acknowledged" if call.seconds is None else "extended or given back"
                 what = f"{counted(len(call.ack_ids), 'message')} of {self.subscription}"
-                self._link.trouble(f"{what} could not be {kind}: {error}")
+                self._link.trouble(f"{what} could not be {kind}", error)
         else:
             known = self._held.answered(call)
         self._resolve(known)

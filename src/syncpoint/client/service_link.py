@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from syncpoint import __version__
-from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unauthenticated
+from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unauthenticated, Unavailable
 from syncpoint.base.model.hosts import loopback
-from syncpoint.client.address_choice import AddressChoice
-from syncpoint.front.client.client import client_tls, parse_endpoint
+from syncpoint.front.client.client import client_tls, parse_endpoint, split_endpoints
 from syncpoint.front.client.credentials import CallCredentials, Credentials
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.address_choice import AddressChoice
 from syncpoint.wire.transport.client import Channel, ClientStream, MetadataItems
 from syncpoint.wire.transport.limits import MIB, TransportLimits
 
@@ -71,8 +71,7 @@ class Connecting:
         if addresses is None:
             addresses = os.environ.get("SYNCPOINT_ADDRESSES") or os.environ.get("PUBSUB_EMULATOR_HOST")
         listed = addresses or ADDRESS_DEFAULT
-        listed = listed.split(",") if isinstance(listed, str) else listed
-        found = tuple(one.strip() for one in listed if one.strip())
+        found = tuple(split_endpoints(listed if isinstance(listed, str) else ",".join(listed)))
         hosts = [parse_endpoint(one)[0] for one in found]
         if credentials is None:
             credentials = os.environ.get("SYNCPOINT_CREDENTIALS") or None
@@ -159,16 +158,17 @@ class ServiceLink:
         self.choice.answered(address)
         self._logged.clear()
 
-    def trouble(self, text: str) -> None:
+    def trouble(self, what: str, error: SyncpointError) -> None:
         """Log what failed; the same words once until something is answered, and LOGGED_MAX of them."""
+        text = f"{what}: {error}"
         if text not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(text)
-            log.warning("%s", text)
+            log.warning("%s: %s", what, error)
 
     def failed(self, address: str, error: SyncpointError) -> None:
         """Something failed at this address, which may be a reason to use another one."""
         if error.code is Code.UNAVAILABLE:
-            self._lose(address)
+            self._lose(address, error)
 
     async def switch_to(self, address: str, drain_s: float = DRAIN_S) -> None:
         """Use this address from now on; returns once nothing is under way at the one before, after `drain_s` at most.
@@ -214,10 +214,10 @@ class ServiceLink:
         self._under_way[address] -= 1
         self._ended.set()
 
-    def _lose(self, address: str) -> None:
+    def _lose(self, address: str, error: SyncpointError) -> None:
         if self.choice.failed(address, self._loop.time()):
             self._answer_s = self._loop.time()
-            self.trouble(f"{address} is left for {self.choice.present}.")
+            self.trouble(f"{address} is left for {self.choice.present}", error)
             task = self._loop.create_task(self._drop(address))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -231,7 +231,7 @@ class ServiceLink:
                 if await self._healthy(present):
                     self.answered(present)
                 else:
-                    self._lose(present)
+                    self._lose(present, Unavailable("It does not answer."))
             preferred = self.choice.preferred(self._loop.time())
             if preferred is None:
                 continue

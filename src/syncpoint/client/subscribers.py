@@ -12,7 +12,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -118,7 +118,7 @@ class AsyncSubscriber:
 
     async def batches(
         self, subscription: str, *, flow_control: FlowControl | None = None, timeout: float | None = None
-    ) -> AsyncIterator[MessageBatch]:
+    ) -> AsyncGenerator[MessageBatch, None]:
         """Batches as they come, until nothing has come for `timeout` seconds, or without end. What is left when the
         iteration ends is given back. Raises `SyncpointError` for a refusal that lasts.
         """
@@ -145,7 +145,7 @@ class AsyncSubscriber:
 
     async def messages(
         self, subscription: str, *, flow_control: FlowControl | None = None, timeout: float | None = None
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """As `batches`, one message after the other."""
         found = self.batches(subscription, flow_control=flow_control, timeout=timeout)
         try:
@@ -153,7 +153,7 @@ class AsyncSubscriber:
                 for message in batch:
                     yield message
         finally:
-            await found.aclose()  # type: ignore[attr-defined]
+            await found.aclose()
 
     async def subscribe(
         self,
@@ -200,7 +200,7 @@ class AsyncSubscriber:
             await asyncio.gather(*workers, return_exceptions=True)
             for message in work.drop():
                 message.nack()
-            await found.aclose()  # type: ignore[attr-defined]
+            await found.aclose()
 
     async def switch_to(self, address: str, drain_s: float = DRAIN_S) -> None:
         """Receive from another one of the addresses from now on. What was not handed out is given back; what was may be

@@ -90,16 +90,16 @@ def test_an_address_that_is_unavailable_is_left_and_calls_are_not_made_again_by_
 def test_trouble_is_logged_once_until_something_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     async def work(link: ServiceLink, places: Places) -> None:
         for _ in range(3):
-            link.trouble("the topic: gone")
+            link.trouble("the topic", Unavailable("gone"))
         await link.call("/m", b"", 1.0)
-        link.trouble("the topic: gone")
+        link.trouble("the topic", Unavailable("gone"))
         places.made["a"].error = Unavailable("gone")
         with pytest.raises(SyncpointError):
             await link.call("/m", b"", 1.0)
 
     linked(work)
-    text = "the topic: gone"
-    assert [one.getMessage() for one in caplog.records] == [text, text, "a is left for b."]
+    text = "the topic: UNAVAILABLE: gone"
+    assert [one.getMessage() for one in caplog.records] == [text, text, "a is left for b: UNAVAILABLE: gone"]
 
 
 def test_other_failures_move_nothing():

@@ -2,8 +2,8 @@
 
 Place on the message's path: before its beginning and after its end; the command line stands on this, and nothing
 here is known to the server. Applications use Google's official clients instead, which batch, lease and stream.
-Promises: a call ends within its time; UNAVAILABLE is tried again, with growing pauses, for at most `patience_s`; every
-other failure is raised at once as the `SyncpointError` the server sent.
+Promises: a call ends within its time; UNAVAILABLE is tried again, at the next address where there are several, and with
+growing pauses for at most `patience_s`; every other failure is raised at once as the `SyncpointError` the server sent.
 Leaves to the caller: that a publish which was tried again may have been stored twice, as with every client of Pub/Sub.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.base.runtime.backoff import Backoff
 from syncpoint.wire.protobuf import methods
+from syncpoint.wire.protobuf.address_choice import AddressChoice
 from syncpoint.wire.transport.client import Channel, MetadataItems
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def split_endpoints(text: str) -> list[str]:
+    """The addresses of a text with commas between them."""
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
 def client_tls(ca_file: str | None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
     """A context that trusts the certificates in `ca_file` (None: the system's authorities) and shows `cert`."""
     import ssl
@@ -75,7 +81,7 @@ def client_tls(ca_file: str | None, cert: str | None = None, key: str | None = N
 
 
 class Client:
-    """One connection to a server, used from one thread; a context manager."""
+    """One connection to a server, or to one of several, used from one thread; a context manager."""
 
     def __init__(
         self,
@@ -88,10 +94,10 @@ class Client:
         metadata: MetadataItems = (),
         credentials: CallCredentials | None = None,
     ) -> None:
-        """`endpoint` is HOST:PORT; `channel` replaces the connection (it is closed with the client); `metadata` goes
-        with every call, and what the `credentials` say.
+        """`endpoint` is HOST:PORT, or several with commas between them; `channel` replaces the connection (it is closed
+        with the client); `metadata` goes with every call, and what the `credentials` say.
         """
-        self.endpoint = endpoint
+        self.choice = AddressChoice(split_endpoints(endpoint))
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._runner = asyncio.Runner()
@@ -147,7 +153,7 @@ class Client:
         """Return a target for `traffic`: separate connections to the same server, with the same credentials."""
         from syncpoint.front.client.traffic import Target
 
-        host, port = parse_endpoint(self.endpoint)
+        host, port = parse_endpoint(self.choice.present)
         return Target(lambda: Channel(host, port, tls=self.tls), self.shown)
 
     def shown(self) -> MetadataItems:
@@ -164,15 +170,28 @@ class Client:
             request.page_token = page.next_page_token
 
     async def _attempts(self, path: str, message: bytes, timeout_s: float) -> bytes:
-        if self._channel is None:
-            host, port = parse_endpoint(self.endpoint)
-            self._channel = Channel(host, port, tls=self.tls)
         end = time.monotonic() + self._patience_s
         backoff = Backoff(0.1, 1.0)
+        untried = set(self.choice.addresses)
         while True:
+            address = self.choice.present
+            if self._channel is None:
+                host, port = parse_endpoint(address)
+                self._channel = Channel(host, port, tls=self.tls)
             try:
-                return await self._channel.unary(path, message, metadata=self.shown(), timeout=timeout_s)
+                answer = await self._channel.unary(path, message, metadata=self.shown(), timeout=timeout_s)
             except SyncpointError as error:
-                if error.code is not Code.UNAVAILABLE or time.monotonic() + backoff.pause_s > end:
+                untried.discard(address)
+                if error.code is not Code.UNAVAILABLE:
                     raise
+                if self.choice.failed(address, time.monotonic()):
+                    failed, self._channel = self._channel, None
+                    await failed.close()
+                if self.choice.present in untried:
+                    continue
+                if time.monotonic() + backoff.pause_s > end:
+                    raise
+            else:
+                self.choice.answered(address)
+                return answer
             await asyncio.sleep(backoff.failed(random.random))

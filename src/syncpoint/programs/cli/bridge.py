@@ -101,13 +101,11 @@ def run(settings: Settings, path: Path, metrics: str | None, status: Path | None
 def _made(settings: Settings, file: BridgeFile) -> BridgeState:
     from syncpoint.client import BatchSettings, FlowControl, Publisher, Subscriber
 
-    with settings.client() as client:
-        tls = client.tls
-    shown = settings.credentials()
+    reach = settings.reach()
 
     def publisher(batch: int) -> Publisher:
         batch_settings = BatchSettings(max_messages=min(batch, file.messages))
-        return Publisher(settings.endpoint, tls=tls, credentials=shown, batch_settings=batch_settings)
+        return Publisher(**reach, batch_settings=batch_settings)
 
     if file.incoming:
         from syncpoint.programs.bridge.incoming_bridge import IncomingBridge
@@ -116,7 +114,7 @@ def _made(settings: Settings, file: BridgeFile) -> BridgeState:
     from syncpoint.programs.bridge.outgoing_bridge import OutgoingBridge
 
     flow = FlowControl(max_messages=file.messages, max_bytes=file.bytes)
-    subscriber = Subscriber(settings.endpoint, tls=tls, credentials=shown, flow_control=flow)
+    subscriber = Subscriber(**reach, flow_control=flow)
     return OutgoingBridge(file, settings.project, _sink(file), publisher(1), subscriber)
 
 

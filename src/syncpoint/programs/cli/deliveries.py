@@ -76,7 +76,7 @@ def pull(settings: Settings, subscription: str, limit: int | None, auto_ack: boo
             client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name))
             inform(f"Following subscription [{name}]; Ctrl-C ends it.")
             lines = Lines(settings.format, with_ack_ids=not auto_ack)
-            follow(settings, client, name, interruption, lines, messages=limit or math.inf, acknowledge=auto_ack)
+            follow(settings, name, interruption, lines, messages=limit or math.inf, acknowledge=auto_ack)
         return
     if (limit or 1) > PULL_MAX:
         raise click.BadParameter(f"at most {PULL_MAX:,} without --follow", param_hint="--limit")

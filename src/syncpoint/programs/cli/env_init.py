@@ -21,7 +21,9 @@ def env_init(settings: Settings) -> None:
     Example:
       eval "$(syncpoint env-init --project demo)"
     """
-    found = {"PUBSUB_EMULATOR_HOST": settings.endpoint}
+    found = {"PUBSUB_EMULATOR_HOST": settings.addresses[0]}
+    if len(settings.addresses) > 1:  # other libraries know one
+        found["SYNCPOINT_ADDRESSES"] = settings.endpoint
     if settings.project_or_none:
         found["PUBSUB_PROJECT_ID"] = settings.project
     if print_answer(settings.format, found):

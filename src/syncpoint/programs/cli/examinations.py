@@ -24,7 +24,7 @@ from typing import Literal
 from syncpoint.base.model.wording import counted, lasting
 from syncpoint.programs.cli.installed import folder_of
 from syncpoint.programs.cli.serve import no_authority, unusable
-from syncpoint.programs.cli.settings import Settings
+from syncpoint.programs.cli.settings import ADDRESS_VARIABLES, Settings
 
 MEASURE_S_MAX = 2.0
 SYNCS = 200
@@ -201,7 +201,7 @@ def endpoint(settings: Settings, origin: str) -> list[Finding]:
     """What answers where every command calls."""
     where = settings.endpoint
     unset = {
-        "PUBSUB_EMULATOR_HOST": "`unset PUBSUB_EMULATOR_HOST`",
+        **{name: f"`unset {name}`" for name in ADDRESS_VARIABLES},
         "syncpoint config": "`syncpoint config unset endpoint`",
     }
     advice = "Start a server there"

@@ -159,7 +159,7 @@ def run(
     from syncpoint.programs.probers.prober_driver import ProberDriver
 
     chosen = _chosen(only, without)
-    places = tuple(_place(settings, one) for one in dict.fromkeys(endpoints or (settings.endpoint,)))
+    places = tuple(_place(settings, one) for one in dict.fromkeys(endpoints or settings.addresses))
     project = (settings.project_option or PROJECT).removeprefix("projects/")
     copy_address, _, copy_project = (copy_to or "").partition("/")
     board = ProberBoard(chosen, [one.address for one in places], patience)

@@ -30,6 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ENDPOINT_DEFAULT = "127.0.0.1:8085"
+ADDRESS_VARIABLES = ("SYNCPOINT_ADDRESSES", "PUBSUB_EMULATOR_HOST")
 
 
 def config_path() -> Path:
@@ -82,21 +83,28 @@ class Settings:
 
     @property
     def endpoint(self) -> str:
-        return (
-            self.endpoint_option
-            or os.environ.get("PUBSUB_EMULATOR_HOST")
-            or self.config.get("endpoint")
-            or ENDPOINT_DEFAULT
-        )
+        """Where the server is: HOST:PORT, or several addresses with commas between them."""
+        return self._endpoint[0]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Its addresses, one by one."""
+        return list(dict.fromkeys(one.strip() for one in self.endpoint.split(",")))
 
     @property
     def endpoint_source(self) -> str:
         """The origin of the endpoint in use; empty for the built-in one."""
+        return self._endpoint[1]
+
+    @property
+    def _endpoint(self) -> tuple[str, str]:
         if self.endpoint_option:
-            return "--endpoint"
-        if os.environ.get("PUBSUB_EMULATOR_HOST"):
-            return "PUBSUB_EMULATOR_HOST"
-        return "syncpoint config" if self.config.get("endpoint") else ""
+            return self.endpoint_option, "--endpoint"
+        for name in ADDRESS_VARIABLES:
+            if os.environ.get(name):
+                return os.environ[name], name
+        kept = self.config.get("endpoint")
+        return (kept, "syncpoint config") if kept else (ENDPOINT_DEFAULT, "")
 
     @property
     def project_or_none(self) -> str | None:
@@ -137,15 +145,17 @@ class Settings:
         from syncpoint.base.model.errors import InvalidArgument
         from syncpoint.front.client.client import Client, client_tls, parse_endpoint
 
-        try:
-            parse_endpoint(self.endpoint)
-        except InvalidArgument as error:
-            raise Problem(
-                f"{self.endpoint!r} is not an address",
-                f"Write HOST:PORT, for example {ENDPOINT_DEFAULT}, in --endpoint, PUBSUB_EMULATOR_HOST or "
-                "`syncpoint config set endpoint`.",
-                exit_code=2,
-            ) from error
+        hosts = []
+        for address in self.addresses:
+            try:
+                hosts.append(parse_endpoint(address)[0])
+            except InvalidArgument as error:
+                raise Problem(
+                    f"{address!r} is not an address",
+                    f"Write HOST:PORT, for example {ENDPOINT_DEFAULT}, in --endpoint, PUBSUB_EMULATOR_HOST or "
+                    "`syncpoint config set endpoint`; several with commas between them.",
+                    exit_code=2,
+                ) from error
         if self.tls_key and not self.tls_cert:
             raise click.UsageError("--tls-key needs --tls-cert.")
         tls = None
@@ -162,19 +172,24 @@ class Settings:
                 ):
                     tls = client_tls(self.tls_ca, self.tls_cert, self.tls_key)
         credentials = self.credentials()
-        if credentials is not None and tls is None and not loopback(parse_endpoint(self.endpoint)[0]):
+        if credentials is not None and tls is None and not all(map(loopback, hosts)):
             raise Problem(
                 f"credentials are not sent to {self.endpoint} in the clear",
                 "Connect with TLS: --tls-ca FILE.",
                 exit_code=2,
             )
         return Client(
-            self.endpoint,
+            ",".join(self.addresses),
             tls=tls,
             timeout_s=self.timeout_option or 60.0,
             patience_s=patience_s,
             credentials=credentials,
         )
+
+    def reach(self) -> dict[str, Any]:
+        """What a publisher or subscriber of `syncpoint.client` is made with: addresses, TLS, credentials."""
+        with self.client() as client:
+            return {"addresses": self.addresses, "tls": client.tls, "credentials": self.credentials()}
 
     def credentials(self) -> Credentials | None:
         """What to show to a server that asks who calls; None: nothing."""
@@ -213,8 +228,9 @@ COMMON = (
     kept(
         "endpoint_option",
         "--endpoint",
-        metavar="HOST:PORT",
-        help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
+        metavar="HOST:PORT,...",
+        help=f"Server; more addresses are used when one fails [{', '.join(ADDRESS_VARIABLES)}, or the configuration, "
+        f"or {ENDPOINT_DEFAULT}].",
     ),
     kept("format_option", "--format", type=click.Choice(["table", "json"]), help="The output format [table]."),
     kept("wide", "--wide", is_flag=True, default=None, help="Do not truncate tables to the terminal's width."),

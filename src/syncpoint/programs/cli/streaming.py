@@ -1,6 +1,6 @@
 """Messages on standard output as they come: what `subscriptions pull --follow` and `syncpoint tail` share.
 
-Place: between `client.following` and a terminal or pipe.
+Place: between a subscriber of `syncpoint.client` and a terminal or pipe.
 Promises: a message counts as written once all its bytes are in the pipe, terminal or file, and is acknowledged only
 then. A reader that pauses (`less`) holds up nothing but the output; one that leaves (`head`) ends the command, as
 Ctrl-C does, with exit code 0.
@@ -9,29 +9,33 @@ Ctrl-C does, with exit code 0.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from syncpoint.base.model.errors import SyncpointError
 from syncpoint.programs.cli.output import as_dict, inform, show
 from syncpoint.programs.cli.settings import Settings, kept
 
 if TYPE_CHECKING:
     import asyncio
 
-    from syncpoint.base.model.errors import SyncpointError
-    from syncpoint.front.client.client import Client
+    from syncpoint.client import AsyncSubscriber, Message
 
 ALIGNED_MAX = 40
 """Data are padded to the widest so far, up to this, so that what follows stands in a column."""
+OUTSTANDING_MESSAGES, OUTSTANDING_BYTES = 1_000, 16 << 20
+END_S = 2.0
+"""How long the end waits for the output, and twice for the last answers."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _, format_option = kept(
@@ -135,9 +139,90 @@ class Interruption:
         self._end()
 
 
+class _Trouble(logging.Handler):
+    """Reports what the client tries again, each failure once until messages come."""
+
+    shown = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error: Any = (record.args or ("",))[-1]  # type: ignore[index]  # see `ServiceLink.trouble`
+        if isinstance(error, SyncpointError) and error.message != self.shown:
+            self.shown = error.message
+            inform(f"{error.code.name}: {error.message} Trying again ...")
+
+
+class _Followed:
+    """A subscription's messages on their way to standard output."""
+
+    def __init__(self, subscription: str, lines: Lines, messages: float, skip: Collection[str], *, acknowledge: bool):
+        import asyncio
+
+        self._subscription, self._lines, self._skip, self._acknowledges = subscription, lines, skip, acknowledge
+        self._left = messages
+        self._taken: list[Message] = []  # what is neither acknowledged nor given back
+        self._writing = asyncio.Lock()
+        self.trouble = _Trouble(logging.WARNING)
+
+    async def run(self, subscriber: AsyncSubscriber, over: asyncio.Event) -> None:
+        """Until `over`, or until there were as many as wanted. Raises `SyncpointError`, and `BrokenPipeError`."""
+        import asyncio
+
+        writing, ended = asyncio.create_task(self._keep_writing(subscriber)), asyncio.create_task(over.wait())
+        await asyncio.wait([writing, ended], return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._writing.acquire(), END_S)
+        writing.cancel()
+        ended.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * END_S):
+                await asyncio.wait([writing, ended])
+                for message in self._taken:
+                    message.nack()
+                await subscriber.close()
+        if writing.done() and not writing.cancelled():
+            writing.result()
+
+    async def _keep_writing(self, subscriber: AsyncSubscriber) -> None:
+        from syncpoint.client import FlowControl
+
+        most = int(max(1, min(OUTSTANDING_MESSAGES, self._left)))
+        flow = FlowControl(max_messages=most, max_bytes=OUTSTANDING_BYTES, max_lease_duration=inf)
+        async with aclosing(subscriber.batches(self._subscription, flow_control=flow)) as batches:
+            async for batch in batches:
+                async with self._writing:
+                    self.trouble.shown = ""
+                    some = batch[: int(min(len(batch), self._left))]
+                    self._taken += some
+                    wanted = [self._lines.of(one.received) for one in some if one.message_id not in self._skip]
+                    await write_out(b"".join(wanted))
+                    self._left -= len(wanted)
+                    await self._written(some)
+                    for one in batch[len(some) :]:
+                        one.nack()
+                if self._left <= 0:
+                    return
+
+    async def _written(self, some: Sequence[Message]) -> None:
+        """Acknowledge these, and wait for the answer: one that does not count comes again, unless that lasts."""
+        from syncpoint.client import AcknowledgeError, AcknowledgeStatus
+
+        if not self._acknowledges:
+            if len(self._taken) >= OUTSTANDING_MESSAGES:
+                held = f"{OUTSTANDING_MESSAGES:,} messages are held: no more are received."
+                inform(f"{held} --auto-ack acknowledges them.")
+            return
+        for one in some[:-1]:
+            one.ack()
+        try:
+            await some[-1].ack_with_response()
+        except AcknowledgeError as error:
+            if error.cause is not None and error.error_code is AcknowledgeStatus.PERMISSION_DENIED:
+                raise error.cause from None
+        self._taken.clear()
+
+
 def follow(
     settings: Settings,
-    client: Client,
     subscription: str,
     interruption: Interruption,
     lines: Lines,
@@ -151,24 +236,9 @@ def follow(
     """
     import asyncio
 
-    from syncpoint.front.client.following import OUTSTANDING_MESSAGES, Following
+    from syncpoint.client import AsyncSubscriber
 
-    shown = ""
-
-    async def write(received: Sequence[Any]) -> int:
-        nonlocal shown
-        shown = ""
-        wanted = [lines.of(one) for one in received if one.message.message_id not in skip]
-        await write_out(b"".join(wanted))
-        if not acknowledge and following.handled + len(received) >= OUTSTANDING_MESSAGES:
-            inform(f"{OUTSTANDING_MESSAGES:,} messages are held: no more are received. --auto-ack acknowledges them.")
-        return len(wanted)
-
-    def trouble(error: SyncpointError) -> None:
-        nonlocal shown
-        if error.message != shown:
-            shown = error.message
-            inform(f"{error.code.name}: {error.message} Trying again ...")
+    followed = _Followed(subscription, lines, messages, skip, acknowledge=acknowledge)
 
     async def run() -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -178,9 +248,12 @@ def follow(
             if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
                 loop.add_reader(sys.stdout.fileno(), over.set)  # is called when the reader has gone
         with interruption.ends(loop, over):
-            await following.run(over)
+            await followed.run(AsyncSubscriber(**reach), over)
 
-    following = Following(
-        client.target(), subscription, write, messages=messages, acknowledge=acknowledge, trouble=trouble
-    )
-    asyncio.run(run())
+    reach = settings.reach()
+    log = logging.getLogger("syncpoint.client")
+    log.addHandler(followed.trouble)
+    try:
+        asyncio.run(run())
+    finally:
+        log.removeHandler(followed.trouble)

@@ -97,7 +97,7 @@ def tail(
             left = math.inf if count is None else count - len(shown)
             if left:
                 skip = {one.message_id for one in shown}
-                follow(settings, client, name, interruption, lines, messages=left, skip=skip)
+                follow(settings, name, interruption, lines, messages=left, skip=skip)
         except KeyboardInterrupt:
             pass
         finally:

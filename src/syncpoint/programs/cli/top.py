@@ -94,7 +94,7 @@ def metrics_places(
         return [MetricsAddress(one) for one in addresses], f"{', '.join(addresses)} alone"
     if path is None and folder is None:
         client = settings.client()
-        return _at_endpoint(MetricsAddress(settings.endpoint, "", client.tls, _shown(client)))
+        return _at_endpoint(MetricsAddress(settings.addresses[0], "", client.tls, _shown(client)))
     from syncpoint.node.cluster.settings import load
     from syncpoint.programs.cli.cluster_targets import target
 

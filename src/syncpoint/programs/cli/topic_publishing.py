@@ -1,8 +1,8 @@
 """`syncpoint topics publish`: one message, lines of a file or pipe, or copies made from a template.
 
-Place: under `topics`; calls of google.pubsub.v1.Publisher, one after the other, so that messages keep their order.
-Promises: what is read from a pipe is published as it comes; where that ends early, the first line that is not published
-is named. UNAVAILABLE is tried again, so a message may be stored twice, as with every client.
+Place: under `topics`; one message is a call, many are batches of `syncpoint.client`, one after the other, so that they
+keep their order. Promises: what is read from a pipe is published as it comes; where that ends early, the first line
+that is not published is named. UNAVAILABLE is tried again, so a message may be stored twice, as with every client.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import base64
 import difflib
 import json
+import logging
 import random
 import re
 import sys
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from syncpoint.base.model.errors import SyncpointError
 from syncpoint.base.model.limits import PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.base.model.wording import counted
 from syncpoint.programs.cli.errors import Problem
@@ -31,10 +31,15 @@ from syncpoint.programs.cli.output import inform, print_answer, progress_bar
 from syncpoint.programs.cli.settings import Settings, with_settings
 from syncpoint.programs.cli.values import DurationType, TimeType, parse_pairs
 
-BATCH_MESSAGES, BATCH_BYTES = 1_000, 5_000_000
+if TYPE_CHECKING:
+    from syncpoint.client import BulkPublishError, OutgoingMessage
+
+BATCH_MESSAGES = 1_000
 CHUNK_BYTES = 1 << 18
 PACED_S = 0.1
 """With a rate, a request has what is due in this time."""
+PATIENCE_S = (2.0, 30.0)
+"""How long a call that failed is made again: at one address, and where there are several."""
 
 TEMPLATES: dict[str, Callable[[int], str]] = {
     "n": str,
@@ -46,9 +51,9 @@ _TEMPLATE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 _STANDARD = str.maketrans("-_", "+/")
 
-Numbered = tuple[int, Any]
+Numbered = tuple[int, "OutgoingMessage"]
 """A message, and the number of its line, from 1."""
-Reader = Callable[[int, bytes, Any], Any]
+Reader = Callable[[int, bytes, "OutgoingMessage"], "OutgoingMessage"]
 """What makes a message of a line, its number and what is common to all messages."""
 
 
@@ -110,19 +115,19 @@ def publish(
       tail -f app.log | syncpoint topics publish logs --lines
       syncpoint tail orders --last 100 --count 100 --format json | syncpoint topics publish copies --json-lines
     """
-    from syncpoint.wire.protobuf.messages import pubsub
-
     if text is not None and message is not None:
         raise click.UsageError("Give the message once: TEXT or --message.")
     text = message if text is None else text
     pairs = parse_pairs(attributes, "--attribute") | _times(**when)
     name = settings.name("topics", topic)
     if lines or json_lines:
+        from syncpoint.client import OutgoingMessage
+
         if lines and json_lines:
             raise click.UsageError("Give --lines or --json-lines, not both.")
         if text is not None or count is not None:
             raise click.UsageError("With --lines and --json-lines, data are read: give neither TEXT nor --count.")
-        common = pubsub.PubsubMessage(attributes=pairs, ordering_key=ordering_key)
+        common = OutgoingMessage(b"", ordering_key, pairs)
         read: Reader = _from_json if json_lines else _from_line
         source = _messages(file or sys.stdin.buffer, read, common)
         _publish_all(settings, name, source, rate, "line")
@@ -141,6 +146,8 @@ def publish(
         return
     if rate is not None:
         raise click.UsageError("--rate needs --count, --lines or --json-lines.")
+    from syncpoint.wire.protobuf.messages import pubsub
+
     data = sys.stdin.buffer.read() if text == "-" else (text or "").encode()
     one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
     answer = settings.call("Publisher.Publish", pubsub.PublishRequest(topic=name, messages=[one]))
@@ -174,9 +181,9 @@ def _check_templates(texts: Iterable[str]) -> None:
                 raise click.UsageError(f"{{{{{name}}}}} is unknown. {hint}With --count there are {known}.")
 
 
-def _made(number: int, text: str, pairs: dict[str, str], ordering_key: str) -> Any:
+def _made(number: int, text: str, pairs: dict[str, str], ordering_key: str) -> OutgoingMessage:
     """The message of this number."""
-    from syncpoint.wire.protobuf.messages import pubsub
+    from syncpoint.client import OutgoingMessage
 
     values: dict[str, str] = {}
 
@@ -186,14 +193,11 @@ def _made(number: int, text: str, pairs: dict[str, str], ordering_key: str) -> A
             values[name] = TEMPLATES[name](number)
         return values[name]
 
-    return pubsub.PubsubMessage(
-        data=_TEMPLATE.sub(value, text).encode(),
-        attributes={key: _TEMPLATE.sub(value, one) for key, one in pairs.items()},
-        ordering_key=_TEMPLATE.sub(value, ordering_key),
-    )
+    data, key = _TEMPLATE.sub(value, text), _TEMPLATE.sub(value, ordering_key)
+    return OutgoingMessage(data.encode(), key, {name: _TEMPLATE.sub(value, one) for name, one in pairs.items()})
 
 
-def _messages(file: BinaryIO, read: Reader, common: Any) -> Iterator[list[Numbered]]:
+def _messages(file: BinaryIO, read: Reader, common: OutgoingMessage) -> Iterator[list[Numbered]]:
     """The messages of a file's lines that are not empty: those together that are there at once."""
     number, rest = 0, b""
     while chunk := file.read1(CHUNK_BYTES):  # type: ignore[attr-defined]  # files that are opened and standard input
@@ -206,15 +210,17 @@ def _messages(file: BinaryIO, read: Reader, common: Any) -> Iterator[list[Number
         yield [(number + 1, read(number + 1, rest, common))]
 
 
-def _from_line(number: int, line: bytes, common: Any) -> Any:
-    return type(common)(data=line, attributes=common.attributes, ordering_key=common.ordering_key)
+def _from_line(number: int, line: bytes, common: OutgoingMessage) -> OutgoingMessage:
+    return replace(common, data=line)
 
 
-def _from_json(number: int, line: bytes, common: Any) -> Any:
+def _from_json(number: int, line: bytes, common: OutgoingMessage) -> OutgoingMessage:
     """A PubsubMessage as JSON has it, or a received one that holds it. Raises `Problem`."""
     from google.protobuf.json_format import ParseDict, ParseError
 
-    message = type(common)()
+    from syncpoint.wire.protobuf.messages import pubsub
+
+    message = pubsub.PubsubMessage()
     try:
         value = json.loads(line)
         if isinstance(value, dict) and "message" in value:
@@ -229,33 +235,18 @@ def _from_json(number: int, line: bytes, common: Any) -> Any:
             f"line {number:,} is not a message in JSON: {str(error).partition(chr(10))[0]}",
             'Write {"data": "aGVsbG8="}, with the data in base64; --lines publishes each line as it is.',
         ) from None
-    message.ClearField("message_id")  # the server gives new ones
-    message.ClearField("publish_time")
-    message.MergeFrom(common)
-    return message
+    key = common.ordering_key or message.ordering_key
+    return replace(common, data=message.data, ordering_key=key, attributes={**message.attributes, **common.attributes})
 
 
-def _batches(groups: Iterable[Iterable[Numbered]], most: int) -> Iterator[list[Numbered]]:
-    """Groups in batches that are not too large; what is there does not wait for the next group."""
-    for group in groups:
-        batch: list[Numbered] = []
-        size = 0
-        for one in group:
-            size += one[1].ByteSize()
-            if batch and (len(batch) == most or size > BATCH_BYTES):
-                yield batch
-                batch, size = [], one[1].ByteSize()
-            batch.append(one)
-        if batch:
-            yield batch
-
-
-def _by_key(batch: Iterable[Numbered]) -> list[list[Numbered]]:
-    """A batch by ordering keys, since the messages of a request have the same."""
-    found = defaultdict(list)
-    for one in batch:
-        found[one[1].ordering_key].append(one)
-    return list(found.values())
+def _first_failed(failed: BulkPublishError, batch: Sequence[Numbered], word: str) -> int:
+    """The number of the first message that is not stored. Says which one the server's words are about."""
+    left = batch[failed.ids.index(None) :]
+    request = [number for number, one in left if one.ordering_key == left[0][1].ordering_key]
+    about = re.search(r"\bmessages\[(\d+)\]", str(failed.error))
+    if about is not None and int(about[1]) < len(request):
+        inform(f"{about[0]} is {word} {request[int(about[1])]:,}.")
+    return left[0][0]
 
 
 def _publish_all(
@@ -266,42 +257,44 @@ def _publish_all(
     word: str,
     total: int | None = None,
 ) -> None:
-    """Publish one request after the other. `word`: what messages are numbered by."""
-    from syncpoint.wire.protobuf.messages import pubsub
+    """Publish one batch after the other. `word`: what messages are numbered by."""
+    from syncpoint.client import BatchSettings, BulkPublishError, ClientRetry, MessageTooLargeError, Publisher
+    from syncpoint.client.bulk_pieces import chunks
 
     most = BATCH_MESSAGES if rate is None else min(BATCH_MESSAGES, max(1, int(rate * PACED_S)))
+    seconds_max = settings.timeout_option or 60.0
+    publisher = Publisher(
+        **settings.reach(),
+        batch_settings=BatchSettings(max_messages=BATCH_MESSAGES, max_latency=0),
+        retry=ClientRetry(timeout=seconds_max, deadline=min(PATIENCE_S[len(settings.addresses) > 1], seconds_max)),
+    )
+    logging.getLogger("syncpoint.client").addHandler(logging.NullHandler())  # what lasts is reported here
     done, first_left = 0, 1
     begun = due = time.monotonic()
     try:
-        with settings.client() as client, progress_bar("published") as progress:
-            for batch in _batches(groups, most):
+        with progress_bar("published") as progress:
+            for batch in (batch for group in groups for batch in chunks(group, most)):
                 if rate is not None:
                     due = max(due, time.monotonic())
                     time.sleep(max(0.0, due - time.monotonic()))
                     due += len(batch) / rate
                 first_left = batch[0][0]
-                requests = _by_key(batch)
-                failed: dict[int, SyncpointError] = {}
-                answers = client.call_each(
-                    "Publisher.Publish",
-                    [pubsub.PublishRequest(topic=topic, messages=[one for _, one in request]) for request in requests],
-                )
-                for request, answer in zip(requests, answers, strict=True):
-                    if isinstance(answer, SyncpointError):
-                        failed[request[0][0]] = answer
-                        about = re.search(r"\bmessages\[(\d+)\]", answer.message)
-                        if about is not None and int(about[1]) < len(request):
-                            inform(f"{about[0]} is {word} {request[int(about[1])][0]:,}.")
-                    else:
-                        done += len(request)
-                if failed:
-                    first_left = min(failed)
-                    raise failed[first_left]
+                try:
+                    publisher.publish_many(topic, [one for _, one in batch])
+                except BulkPublishError as failed:
+                    done += sum(one is not None for one in failed.ids)
+                    first_left = _first_failed(failed, batch, word)
+                    raise failed.error from None
+                except MessageTooLargeError as error:
+                    raise Problem(f"after {word} {first_left - 1:,} comes {error}") from None
+                done += len(batch)
                 progress(done, total)
                 first_left = batch[-1][0] + 1
     except BaseException:
         inform(f"Published {counted(done, 'message')}; {word} {first_left:,} is the first that is not published.")
         raise
+    finally:
+        publisher.stop(0)  # nothing waits, unless somebody broke it off
     seconds = time.monotonic() - begun
     inform(f"Published {counted(done, 'message')} to topic [{topic}] in {seconds:.1f} s.")
     print_answer(settings.format, {"messages": done, "seconds": round(seconds, 3)})

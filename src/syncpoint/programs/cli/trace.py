@@ -85,7 +85,7 @@ def _copies(settings: Settings, file: Path, first: RecordedPath) -> Iterator[Rec
     with Servers(patience_s=10.0) as servers:
         flows = [one for one in servers.flows(links_of(load(file))) if not one.link.streams]
         here = [one for one in flows if one.source_topic == first.topic]
-        begun = [one for one in here if one.link.source.endpoint == settings.endpoint] or here
+        begun = [one for one in here if one.link.source.endpoint in (settings.endpoint, *settings.addresses)] or here
         waiting = [(flow, first) for flow in begun]
         seen = {(flow.link.source.name, first.topic) for flow in begun}
         while waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,6 +53,18 @@ def test_a_refusal_is_raised_as_it_was_sent(endpoint):
     with Client(endpoint) as client, pytest.raises(SyncpointError) as caught:
         client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic="t"))
     assert (caught.value.code, caught.value.message) == (Code.NOT_FOUND, "no such töpic")
+
+
+def test_an_address_that_cannot_be_reached_is_left_for_the_next_one_at_once(endpoint):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = f"127.0.0.1:{closed.getsockname()[1]}"
+    request = pubsub.ListTopicsRequest(project="projects/p")
+    with Client(f"{dead}, {endpoint}", patience_s=0) as client:
+        assert client.call("Publisher.ListTopics", request).topics
+        assert client.choice.present == endpoint
+        assert len([one for one in client.call_each("Publisher.ListTopics", [request] * 5) if one.topics]) == 5
+    with Client(f"{dead},{dead.replace('127.0.0.1', 'localhost')}", patience_s=0) as client, pytest.raises(Unavailable):
+        client.call("Publisher.ListTopics", request)
 
 
 class Moody:

@@ -23,6 +23,7 @@ class CannedServer:
     answers: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, Any]] = field(default_factory=list)
     settings: Settings | None = None
+    tls: None = None
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +71,7 @@ def run(server: CannedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Run one command line against the canned server, in project `p` unless configured otherwise."""
     monkeypatch.setenv("SYNCPOINT_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("PUBSUB_PROJECT_ID", "p")
-    for name in ("PUBSUB_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "SYNCPOINT_DATA"):
+    for name in ("SYNCPOINT_ADDRESSES", "PUBSUB_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "SYNCPOINT_DATA"):
         monkeypatch.delenv(name, raising=False)
 
     def connect(settings: Settings) -> Any:

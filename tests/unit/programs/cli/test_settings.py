@@ -35,6 +35,12 @@ def test_option_beats_environment_beats_configuration(server, run, monkeypatch):
     assert asked(server) == ("projects/environment", "environment:2")
 
     server.calls.clear()
+    monkeypatch.setenv("SYNCPOINT_ADDRESSES", "first:2, second:2")
+    run("topics", "list")
+    assert asked(server)[1] == "first:2, second:2"
+    assert server.settings.addresses == ["first:2", "second:2"]
+
+    server.calls.clear()
     run("topics", "list", "--project", "option", "--endpoint", "option:3")
     assert asked(server) == ("projects/option", "option:3")
 
@@ -53,8 +59,9 @@ def test_without_a_project_it_says_how_to_set_one(run, monkeypatch):
 
 
 def test_an_address_that_is_none():
-    with pytest.raises(Problem, match="not an address"):
-        Settings(endpoint_option="127.0.0.1:99999").client()
+    for given in ("127.0.0.1:99999", "127.0.0.1:1,", "127.0.0.1:1,b:x"):
+        with pytest.raises(Problem, match="not an address"):
+            Settings(endpoint_option=given).client()
 
 
 def test_a_file_without_certificates():
@@ -91,6 +98,8 @@ def test_a_command_that_is_none(run, word, hint):
 def test_env_init_is_for_the_shell(run):
     result = run("env-init", "--endpoint", "host:9")
     assert result.stdout == "export PUBSUB_EMULATOR_HOST=host:9\nexport PUBSUB_PROJECT_ID=p\n"
+    several = run("env-init", "--endpoint", "a:1,b:2").stdout.splitlines()
+    assert several[:2] == ["export PUBSUB_EMULATOR_HOST=a:1", "export SYNCPOINT_ADDRESSES=a:1,b:2"]
 
 
 def test_config_round_trip(run, run_json, tmp_path):

@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import queue
 import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import grpc
 import pytest
 
 from syncpoint.base.model.errors import NotFound
@@ -102,7 +106,7 @@ def test_tail_leaves_nothing_behind(server, run, tailed, monkeypatch):
     assert made.filter == 'attributes.region = "eu"'
     assert made.expiration_policy.ttl.seconds == made.message_retention_duration.seconds == 86_400
     ((given, options),) = tailed
-    assert (given[2], options["messages"]) == (made.name, 3)
+    assert (given[1], options["messages"]) == (made.name, 3)
 
     def interrupted(*given, **options):
         raise KeyboardInterrupt
@@ -192,3 +196,138 @@ def test_one_pull_may_print_lines_and_has_a_bound(server, run):
     assert run("subscriptions", "pull", "billing", "--format", "lines").stdout == "a\nb\n"
     assert server.request("Subscriber.Pull").max_messages == 1
     assert run("subscriptions", "pull", "billing", "--limit", "1001").exit_code == 2
+
+
+class Reference(grpc.GenericRpcHandler):
+    """A subscription with `waiting` messages; remembers what became of them."""
+
+    def __init__(self):
+        self.waiting = queue.Queue()
+        self.breaks = 0  # streams that end before they bring anything
+        self.refusals = []  # of acknowledgements
+        self.acked, self.deadlines, self.outstanding = [], [], []
+
+    def service(self, details):
+        name = details.method.rpartition("/")[2]
+        if name == "StreamingPull":
+            return grpc.stream_stream_rpc_method_handler(self.streaming_pull)
+        return grpc.unary_unary_rpc_method_handler(self.ack if name == "Acknowledge" else self.modify)
+
+    def streaming_pull(self, requests, context):
+        first = pubsub.StreamingPullRequest.FromString(next(requests))
+        self.outstanding.append(first.max_outstanding_messages)
+        if first.subscription != "projects/p/subscriptions/s":
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such subscription")
+        if self.breaks:
+            self.breaks -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the stream has been open for long")
+        over = []
+        context.add_callback(lambda: over.append(1))
+        ends = ThreadPoolExecutor(1).submit(lambda: list(requests))
+        while not over and not ends.done():
+            try:
+                name = self.waiting.get(timeout=0.05)
+            except queue.Empty:
+                continue
+            if over or ends.done():
+                self.waiting.put(name)
+                return
+            one = pubsub.ReceivedMessage(ack_id=name, message={"data": name.encode()})
+            yield pubsub.StreamingPullResponse(received_messages=[one]).SerializeToString()
+
+    def ack(self, data, context):
+        ids = pubsub.AcknowledgeRequest.FromString(data).ack_ids
+        if self.refusals:
+            context.abort(self.refusals.pop(0), "not now")
+        self.acked += ids
+        return b""
+
+    def modify(self, data, context):
+        asked = pubsub.ModifyAckDeadlineRequest.FromString(data)
+        self.deadlines += [(one, asked.ack_deadline_seconds) for one in asked.ack_ids]
+        return b""
+
+
+@pytest.fixture
+def reference(server, run, monkeypatch):
+    """What is followed."""
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription()
+    handler = Reference()
+    made = grpc.server(ThreadPoolExecutor(6), handlers=(handler,))
+    port = made.add_insecure_port("127.0.0.1:0")
+    made.start()
+    monkeypatch.setenv("SYNCPOINT_ADDRESSES", f"127.0.0.1:{port}")
+    yield handler
+    made.stop(None)
+
+
+def follow(run, *words, subscription="s"):
+    return run("subscriptions", "pull", subscription, "--follow", "--format", "lines", "--timeout", "60", *words)
+
+
+def test_messages_are_acknowledged_after_they_were_written_and_no_more_than_wanted(reference, run, monkeypatch):
+    for number in range(5):
+        reference.waiting.put(str(number))
+    written = []
+
+    async def write(data):
+        assert not set(data.decode().split()) & set(reference.acked)
+        written.extend(data.decode().split())
+
+    monkeypatch.setattr(streaming, "write_out", write)
+    assert follow(run, "--auto-ack", "--limit", "3").exit_code == 0
+    assert written == reference.acked == ["0", "1", "2"]
+    assert reference.outstanding == [3]
+    assert not {one for one, _ in reference.deadlines} & set(reference.acked)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_what_a_reader_did_not_take_is_given_back(reference, run, monkeypatch, stuck):
+    reference.waiting.put("a")
+    monkeypatch.setattr(streaming, "END_S", 0.5)
+
+    async def write(data):
+        if not stuck:
+            raise BrokenPipeError
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(streaming, "write_out", write)
+    result = follow(run, "--auto-ack")
+    assert isinstance(result.exception, BrokenPipeError) is not stuck
+    assert (reference.acked, reference.deadlines) == ([], [("a", 0)])
+
+
+def test_without_acknowledging_everything_is_held_and_given_back(reference, run):
+    for name in "abc":
+        reference.waiting.put(name)
+    assert follow(run, "--limit", "2").stdout == "a\nb\n"
+    assert reference.acked == []
+    assert sorted(reference.deadlines)[:2] == [("a", 0), ("b", 0)]
+
+
+def test_what_fails_for_a_moment_is_tried_again(reference, run, monkeypatch):
+    live = os.environ["SYNCPOINT_ADDRESSES"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dead = f"127.0.0.1:{silent.getsockname()[1]}"
+    reference.breaks, reference.refusals = 1, [grpc.StatusCode.UNAVAILABLE]
+    reference.waiting.put("a")
+    result = follow(run, "--auto-ack", "--limit", "1", "--endpoint", f"{dead},{live}")
+    assert reference.acked == ["a"]
+    assert "UNAVAILABLE: the stream has been open for long Trying again ..." in result.stderr
+    assert "UNAVAILABLE: not now Trying again ..." in result.stderr
+
+
+def test_what_stays_wrong_ends_it(reference, run):
+    assert follow(run, subscription="x").exit_code == 3
+    reference.waiting.put("a")
+    reference.refusals = [grpc.StatusCode.PERMISSION_DENIED]
+    assert follow(run, "--auto-ack").exit_code == 1
+    # With exactly-once delivery an acknowledgement may come too late: the message comes again, and no more is lost.
+    reference.refusals = [grpc.StatusCode.FAILED_PRECONDITION]
+    reference.waiting.put("b")
+    reference.waiting.put("c")
+    result = follow(run, "--auto-ack", "--limit", "2")
+    assert (result.exit_code, sorted(result.stdout.split())) == (0, ["b", "c"])
+    assert len(reference.acked) == 1
+    assert "UNAVAILABLE" not in result.stderr, "its own end is no trouble"

@@ -2,28 +2,55 @@
 
 import base64
 import json
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import grpc
 import pytest
 
-from syncpoint.base.model.errors import InvalidArgument, NotFound
 from syncpoint.programs.cli import topic_publishing
 from syncpoint.wire.protobuf.messages import pubsub
 
 
-@pytest.fixture
-def published(server):
-    """The messages of each request that was answered."""
-    found = []
+class Reference(grpc.GenericRpcHandler):
+    """A topic `orders`; `found`: the messages of each request that was answered."""
 
-    def publish(request):
+    def __init__(self):
+        self.found = []
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(self.answer)
+
+    def answer(self, data, context):
+        request = pubsub.PublishRequest.FromString(data)
+        if not request.topic.endswith("/orders"):
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such topic")
         if any(one.data == b"bad" for one in request.messages):
             at = [one.data for one in request.messages].index(b"bad")
-            return InvalidArgument("x", f"messages[{at}]: refused")
-        found.append(list(request.messages))
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"messages[{at}]: refused")
+        return self.publish(request).SerializeToString()
+
+    def publish(self, request):
+        self.found.append(list(request.messages))
         return pubsub.PublishResponse(message_ids=["1"] * len(request.messages))
 
-    server.answers["Publisher.Publish"] = publish
-    return found
+
+@pytest.fixture
+def published(server, run, monkeypatch):
+    """The messages of each request that was answered; the first of two addresses is dead."""
+    handler = Reference()
+    server.answers["Publisher.Publish"] = handler.publish
+    large = [("grpc.max_receive_message_length", -1)]
+    made = grpc.server(ThreadPoolExecutor(2), handlers=(handler,), options=large)
+    port = made.add_insecure_port("127.0.0.1:0")
+    made.start()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = closed.getsockname()[1]
+    monkeypatch.setenv("SYNCPOINT_ADDRESSES", f"127.0.0.1:{dead},127.0.0.1:{port}")
+    yield handler.found
+    made.stop(None)
 
 
 def test_the_text_may_stand_behind_the_topic(published, run):
@@ -66,7 +93,7 @@ def test_what_tail_prints_is_published_again(published, run):
     ]
     text = "\n".join(map(json.dumps, lines)) + "\n"
     assert run("topics", "publish", "orders", "--json-lines", "--attribute", "c=3", input=text).exit_code == 0
-    first, third, second = [one for request in published for one in request]
+    first, third, second = sorted((one for request in published for one in request), key=lambda one: one.ordering_key)
     assert (first.data, dict(first.attributes)) == (b"hi", {"a": "1", "c": "3"})
     assert (first.message_id, first.HasField("publish_time")) == ("", False)
     assert (second.data, second.ordering_key, dict(third.attributes)) == (b"ho", "k", {"b": "2", "c": "3"})
@@ -91,15 +118,19 @@ def test_a_line_that_is_no_message_is_named(published, run, line, reason):
     assert "Published 0 messages; line 1 is the first that is not published." in result.stderr
 
 
-def test_what_is_refused_is_named_by_its_line(published, run, server):
+def test_what_is_refused_is_named_by_its_line(published, run, monkeypatch):
     text = "".join(f"{number}\n" for number in range(1, 1_500)) + "bad\n" + "x\n" * 1_000
     result = run("topics", "publish", "orders", "--lines", input=text)
     assert result.exit_code == 1
     assert "messages[499] is line 1,500." in result.stderr
     assert "Published 1,000 messages; line 1,001 is the first that is not published." in result.stderr
     assert len(published) == 1, "and nothing after them is tried"
-    server.answers["Publisher.Publish"] = NotFound("x")
-    assert run("topics", "publish", "orders", "--lines", input="a\n").exit_code == 3
+    assert run("topics", "publish", "others", "--lines", input="a\n").exit_code == 3
+    monkeypatch.setenv("SYNCPOINT_ADDRESSES", os.environ["SYNCPOINT_ADDRESSES"].partition(",")[0])
+    result = run("topics", "publish", "orders", "--lines", input="a\n")
+    assert result.exit_code == 5
+    assert "Published 0 messages; line 1 is the first that is not published." in result.stderr
+    assert "Trying" not in result.stderr
 
 
 def test_a_line_has_a_bound(published, run, monkeypatch):
@@ -112,7 +143,7 @@ def test_a_line_has_a_bound(published, run, monkeypatch):
 def test_templates_make_messages(published, run):
     words = ["{{n}} {{uuid}} { {{ random }} }}", "--attribute", "id={{uuid}},at={{time}}", "--ordering-key", "k{{n}}"]
     assert run("topics", "publish", "orders", *words, "--count", "3").exit_code == 0
-    first, second, third = [one for request in published for one in request]
+    first, second, third = sorted((one for request in published for one in request), key=lambda one: one.data[:1])
     number, unique, *rest = first.data.decode().split()
     assert (number, rest[0], rest[2]) == ("1", "{", "}}")
     assert 0 <= int(rest[1]) < 1_000_000
@@ -132,8 +163,7 @@ def test_a_rate_spreads_requests(published, run, monkeypatch):
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(topic_publishing.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(topic_publishing.time, "sleep", sleep)
+    monkeypatch.setattr(topic_publishing, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     assert run("topics", "publish", "orders", "x", "--count", "100", "--rate", "200").exit_code == 0
     assert [len(one) for one in published] == [20] * 5
     assert sum(slept) == pytest.approx(0.4)

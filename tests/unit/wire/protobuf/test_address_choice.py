@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.client.address_choice import REST_FIRST_S, REST_MAX_S, AddressChoice
+from syncpoint.wire.protobuf.address_choice import REST_FIRST_S, REST_MAX_S, AddressChoice
 
 
 def test_the_first_address_is_used_until_it_fails_and_the_next_one_stays():

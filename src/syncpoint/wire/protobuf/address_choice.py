@@ -1,6 +1,7 @@
 """Which of several addresses is used, and when another one.
 
-Place: the decisions of `service_link`; pure, the time comes in.
+Place: the decisions of all clients here: publishers, subscribers, the calls of the command line, Spark's data source;
+pure, the time comes in, and it imports nothing, so that the latter may have it.
 Promises: the present address is kept until it fails or another one is chosen; an address that failed rests, twice as
 long each time up to REST_MAX_S, and is avoided until then if another one is not resting. A failure that is reported of
 an address which is no longer the present one changes nothing but its rest. With `prefer_first`, an earlier address of
