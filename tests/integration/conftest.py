@@ -77,7 +77,7 @@ class Space:
         return list(self.api.publish({"topic": topic, "messages": messages}).message_ids)
 
     def pull(
-        self, subscription: str, count: int = 1, within: float = 20.0, ack: bool = False, most: int = 1000
+        self, subscription: str, count: int = 1, within: float = 60.0, ack: bool = False, most: int = 1000
     ) -> list[Any]:
         """Pull until `count` messages have come; fails after `within` seconds. Returns everything received."""
         got: list[Any] = []

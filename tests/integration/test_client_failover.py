@@ -273,7 +273,7 @@ def test_proxies_of_a_cluster_are_one_service_and_exactly_once_holds_over_kills_
         publishing.more()
         cluster.local.kill(first)
         publishing.more()
-        eventually(lambda: subscriber.address == publisher.address == addresses[1], 30)
+        eventually(lambda: subscriber.address == publisher.address == addresses[1])
         cluster.local.start(first)
         publisher.switch_to(addresses[0])
         subscriber.switch_to(addresses[0])

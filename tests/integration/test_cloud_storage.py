@@ -51,7 +51,7 @@ def test_everything_is_in_files_at_least_once_over_kill_9(
     sent = set[str]()
     for start in range(0, 3_500, 500):
         sent |= publish(space, topic, start, 500)
-    eventually(lambda: len(lines(bucket)) > 0, within=20)
+    eventually(lambda: len(lines(bucket)) > 0)
     server.restart(hard=True)
     after = enter(server.endpoint)
 
@@ -97,12 +97,12 @@ def test_a_file_larger_than_memory_and_one_by_the_schema_of_the_topic(
         space.publish(typed, *[json.dumps({"n": number}).encode() for number in range(1_000)])
         state = space.api.get_subscription({"subscription": made}).cloud_storage_config.state
         assert state == (ACTIVE if kind == "AVRO" else SCHEMA_MISMATCH)
-    eventually(lambda: list(bucket.glob("avro/*")), within=20)
+    eventually(lambda: list(bucket.glob("avro/*")))
     with next(bucket.glob("avro/*")).open("rb") as file:
         assert sorted(one["n"] for one in fastavro.reader(file)) == list(range(1_000))
     assert not list(bucket.glob("protocol-buffer/*"))
 
-    eventually(lambda: list(bucket.glob("large/*")), within=30)
+    eventually(lambda: list(bucket.glob("large/*")))
     (path,) = bucket.glob("large/*")
     found = path.read_bytes().split(b"\n")
     assert 40 <= len(found) == len(set(found)) <= 48  # of a MiB and some bytes each
@@ -148,8 +148,8 @@ def test_a_service_that_speaks_s3(boot: Callable[..., ServerProcess], enter: Cal
         sent = publish(space, topic, 0, 1_000)
         there = fsspec.filesystem("s3", **options, use_listings_cache=False)
         there.mkdir("far")
-        eventually(lambda: space.api.get_subscription({"subscription": sub}).state == ACTIVE, within=20)
-        eventually(lambda: there.find("far/below/x"), within=20)
+        eventually(lambda: space.api.get_subscription({"subscription": sub}).state == ACTIVE)
+        eventually(lambda: there.find("far/below/x"))
         with there.open(there.find("far/below/x")[0], "rb") as file:
             records = list(fastavro.reader(file))
         assert {one["data"].decode() for one in records} == sent

@@ -68,7 +68,7 @@ class Guarded(Kit):
                 return False
             return True
 
-        eventually(may, 20, f"{who} may")
+        eventually(may, what=f"{who} may")
 
     def allow(self, resource, *members, role="roles/pubsub.publisher"):
         policy = iam.Policy(bindings=[iam.Binding(role=role, members=members)])
@@ -145,7 +145,7 @@ def test_a_tenant_reaches_nothing_of_another_one_at_any_proxy(guarded):
         refused = {(one["method"].rpartition("/")[2], one["resource"]) for one in found if one["why"]}
         return len(files) == 2 and {("Publish", TOPIC), ("Pull", SUBSCRIPTION), ("SetIamPolicy", TOPIC)} <= refused
 
-    eventually(written, 20, "each proxy has written down what it refused")
+    eventually(written, what="each proxy has written down what it refused")
 
 
 def test_dead_letters_move_once_the_server_itself_may(guarded):
@@ -222,7 +222,7 @@ def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded,
 
     eventually(refused, 60, "who forwards it says why it waits")
     guarded.publish(source, b"later")
-    eventually(lambda: guarded.state(name).backlog_messages == 1, 20, "it waits")
+    eventually(lambda: guarded.state(name).backlog_messages == 1, what="it waits")
     if event == "kill":
         (victim,) = guarded.names("publish-forwarder")
         guarded.local.kill(victim)
@@ -274,7 +274,7 @@ def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_
     def advice():
         return guarded.admin("GetTopicState", admin.GetTopicStateRequest(topic=topic)).records_advice
 
-    eventually(lambda: f"{bob} set the records topic of this topic" in advice(), 20, "it is said")
+    eventually(lambda: f"{bob} set the records topic of this topic" in advice(), what="it is said")
 
     def waits():
         guarded.publish(topic, b"later")
@@ -302,9 +302,9 @@ def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(guar
 
     guarded.allowed("Subscriber.CreateSubscription", made, "bob")
     guarded.grant(name, "roles/pubsub.subscriber", SERVER)
-    eventually(lambda: not guarded.state(name).dead_letter_advice, 20, "the server may move them")
+    eventually(lambda: not guarded.state(name).dead_letter_advice, what="the server may move them")
     guarded.allow(dead, SERVER)
-    eventually(lambda: f"{bob} set the dead-letter topic" in guarded.state(name).dead_letter_advice, 20, "it is said")
+    eventually(lambda: f"{bob} set the dead-letter topic" in guarded.state(name).dead_letter_advice, what="it is said")
     guarded.publish(topic, b"poison")
 
     def offered():
@@ -338,13 +338,13 @@ def test_a_pull_beyond_the_quota_of_a_project_is_refused_through_a_proxy(guarded
         held.extend(guarded.call("Subscriber.Pull", pull).received_messages)
         return bool(held)
 
-    eventually(pulled, 20, "one message")
+    eventually(pulled, what="one message")
     refused = guarded.refusal("Subscriber.Pull", pull, proxy=1)
     assert refused.code is Code.RESOURCE_EXHAUSTED
     assert [type(one).__name__ for one in unpacked(refused.details)] == ["ErrorInfo", "RetryInfo"]
     done = pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=[held.pop().ack_id])
     guarded.call("Subscriber.Acknowledge", done)
-    eventually(pulled, 20, "the other one")
+    eventually(pulled, what="the other one")
 
 
 def test_one_of_many_who_replace_a_policy_at_once_wins(guarded):
@@ -378,8 +378,8 @@ def test_an_ack_id_is_good_for_its_own_subscription_only(guarded):
         answer = guarded.call("Subscriber.Pull", pubsub.PullRequest(subscription=name, max_messages=1))
         return [one.ack_id for one in answer.received_messages]
 
-    held = eventually(lambda: pulled(theirs), 20, "the message")[0]
-    own = eventually(lambda: pulled(mine), 20, "the message")[0]
+    held = eventually(lambda: pulled(theirs), what="the message")[0]
+    own = eventually(lambda: pulled(mine), what="the message")[0]
     changed = own[:20] + ("A" if own[20] != "A" else "B") + own[21:]
     for proxy in (0, 1):
         for bad in (held, changed, own[:-1], own + "A", ""):
@@ -391,7 +391,7 @@ def test_an_ack_id_is_good_for_its_own_subscription_only(guarded):
                 assert refused.code is Code.INVALID_ARGUMENT, (bad, refused)
     nack = pubsub.ModifyAckDeadlineRequest(subscription=theirs, ack_ids=[held])
     guarded.call("Subscriber.ModifyAckDeadline", nack)
-    assert eventually(lambda: pulled(theirs), 20, "it is still there, and comes again")
+    assert eventually(lambda: pulled(theirs), what="it is still there, and comes again")
 
 
 def test_etcd_answers_who_shows_a_certificate_of_the_cluster(guarded):

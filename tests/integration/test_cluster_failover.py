@@ -42,7 +42,7 @@ def test_a_killed_publish_forwarder_is_replaced(cluster):
     with Load(cluster) as load:
         cluster.local.kill(victim)
         begun = time.monotonic()
-        eventually(lambda: owner_of_everything_but(cluster, victim), 15, "its chains are adopted")
+        eventually(lambda: owner_of_everything_but(cluster, victim), what="its chains are adopted")
         note(f"publish forwarder killed: chains adopted after {time.monotonic() - begun:.2f} s")
         load.flows(2.0)
     note(f"publish forwarder killed: gaps keyless, keyed {load.gaps} s, errors {len(load.errors)}")
@@ -54,7 +54,7 @@ def test_a_paused_owner_that_wakes_up_acknowledges_nothing_more(cluster):
     victim = "publish-forwarder-2"
     with Load(cluster) as load:
         cluster.local.pause(victim)
-        eventually(lambda: owner_of_everything_but(cluster, victim), 25, "its chains are adopted")
+        eventually(lambda: owner_of_everything_but(cluster, victim), what="its chains are adopted")
         load.flows(1.0)
         cluster.local.resume(victim)
         load.flows(3.0)
@@ -85,7 +85,7 @@ def test_a_killed_proxy_leaves_what_it_pushed_to_another(cluster, enter):
         while len(seen) < count:
             arrived.append(endpoint.next_body())
             seen.add(arrived[-1]["message"]["message_id"])
-        eventually(lambda: state().backlog_messages == 0, 30, "everything is acknowledged")
+        eventually(lambda: state().backlog_messages == 0, what="everything is acknowledged")
         for key in keys:
             first = dict.fromkeys(
                 base64.b64decode(one["message"]["data"]) for one in arrived if one["message"]["orderingKey"] == key
@@ -111,14 +111,14 @@ def test_a_killed_proxy_leaves_what_it_exported_to_another(cluster, enter):
         files = [path.read_bytes() for path in bucket.glob("*") if not path.name.startswith(".")]
         return Counter(line for one in files for line in one.split(b"\n"))
 
-    eventually(lambda: export().files == 1 and export().held == 500, 20, "one file is stored, another one begun")
+    eventually(lambda: export().files == 1 and export().held == 500, what="one file is stored, another one begun")
     victim = export().exported_by
     space.api.close()
     cluster.local.kill(victim)
     cluster.local.start(victim)
     after = enter(cluster.proxies[0])
     more = [b"more %d" % number for number in range(500)]
-    eventually(lambda: after.publish(topic, *more), 20, "the topic takes messages")
+    eventually(lambda: after.publish(topic, *more), what="the topic takes messages")
     eventually(lambda: len(written()) >= 2_000, 90, "what it held is lent again, and stored")
     assert set(written()) == {*sent, *more}
     assert sum(written().values()) <= 3_500
@@ -135,7 +135,7 @@ def test_a_killed_subscribe_forwarder_gives_its_messages_to_others(cluster, ente
     for victim in ("subscribe-forwarder-1", "subscribe-forwarder-2"):
         cluster.local.kill(victim)
         cluster.local.start(victim)
-    eventually(lambda: sum(len(stream.messages) for stream in streams) >= 100, 30, "every message comes again")
+    eventually(lambda: sum(len(stream.messages) for stream in streams) >= 100, what="every message comes again")
     assert {body for stream in streams for body in stream.bodies} == set(sent)
     assert [stream.status for stream in streams] == [None, None]
     for stream in streams:
@@ -295,14 +295,14 @@ def test_each_id_is_stored_once_and_forwarded_once_whoever_dies(cluster, enter, 
 
     with ThreadPoolExecutor(8) as pool:
         work = [pool.submit(publish, number) for number in range(8)]
-        eventually(lambda: len(answered) == 8 and state().forward.forwarded, 30, "ids are published and forwarded")
+        eventually(lambda: len(answered) == 8 and state().forward.forwarded, what="ids are published and forwarded")
         (chain,) = {one.chain for one in state().sources if one.next_offset}
         owner = next(one.owner for one in cluster.chains() if one.number == chain)
         getattr(cluster.local, fault)(owner)
-        eventually(lambda: owner_of_everything_but(cluster, owner), 30, "its chains are adopted")
+        eventually(lambda: owner_of_everything_but(cluster, owner), what="its chains are adopted")
         if fault == "pause":
             cluster.local.resume(owner)
-        victim = eventually(lambda: state().forward.forwarded_by, 30, "it is forwarded")
+        victim = eventually(lambda: state().forward.forwarded_by, what="it is forwarded")
         cluster.local.kill(victim)
         cluster.local.start(victim)
         work += [pool.submit(publish, number) for number in range(8, 24)]

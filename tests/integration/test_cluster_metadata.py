@@ -82,7 +82,7 @@ def test_without_etcd_registered_topics_go_on_after_a_restart_and_others_are_ref
         except grpc.RpcError:
             return False
 
-    eventually(taken, 20)
+    eventually(taken)
     assert sorted(bodies(again.pull(subscription, 2, ack=True))) == [b"before", b"during"]
     assert bodies(again.pull(new_subscription, 1, ack=True)) == [b"after"]
     assert not again.peek(new_subscription)

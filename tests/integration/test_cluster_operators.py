@@ -119,7 +119,7 @@ def test_a_process_without_a_valid_certificate_is_refused(secured):
         path.write_text(yaml.safe_dump(content))
         secured.authority.issue("stranger")
         secured.local.start("stranger")
-        eventually(lambda: "stranger" in secured.members(), 20, "it is a member now")
+        eventually(lambda: "stranger" in secured.members(), what="it is a member now")
         secured.local.stop("stranger")
     finally:
         del content["processes"]["stranger"]
@@ -162,10 +162,10 @@ def test_an_authority_comes_and_goes_without_a_restart(secured, space):
     subscription = space.subscription(topic)
     try:
         ca.write_bytes(alone + secured.other.ca.read_bytes())
-        eventually(lambda: all(is_answered(one, visitor) for one in called), 30, "it is trusted everywhere")
+        eventually(lambda: all(is_answered(one, visitor) for one in called), what="it is trusted everywhere")
     finally:
         ca.write_bytes(alone)
-    eventually(lambda: not any(is_answered(one, visitor) for one in called), 30, "it is trusted nowhere")
+    eventually(lambda: not any(is_answered(one, visitor) for one in called), what="it is trusted nowhere")
     space.publish(topic, b"after")
     read(space, subscription, b"after")
 

@@ -74,7 +74,7 @@ def test_what_is_sealed_is_exported_opened_and_only_to_buckets_of_the_regions_in
         kit.admin("PeekTopic", peek, proxy=0)
     eventually(lambda: kit.admin("PeekTopic", peek, proxy=1).messages[0].message.data in sent)
     folder = kit.local.folder / "bucket" / space.project
-    eventually(lambda: list(folder.glob("*")), 20, "a file is stored")
+    eventually(lambda: list(folder.glob("*")), what="a file is stored")
     (path,) = folder.glob("*")
     assert set(path.read_bytes().split(b"\n")) == sent
     assert not kit.disks_holding(next(iter(sent)))

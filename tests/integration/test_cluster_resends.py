@@ -69,7 +69,7 @@ def busiest(cluster):
         most = max(after, key=lambda name: after[name] - before[name])
         return most if after[most] - before[most] > 20 else None
 
-    return eventually(found, 30, "messages are taken")
+    return eventually(found, what="messages are taken")
 
 
 class Publishers:
@@ -113,17 +113,19 @@ def broken(cluster, topic, fault):
     go on while what the forwarder had is under way once more.
     """
     publishers = Publishers(cluster.proxies, topic)
-    eventually(lambda: len(publishers.confirmed) > 500, 30, "messages flow")
+    eventually(lambda: len(publishers.confirmed) > 500, what="messages flow")
     victim = busiest(cluster)
     with cluster.frozen(cluster.names("storage")):
-        eventually(publishers.wait, 30, "nothing is confirmed any more")
+        eventually(publishers.wait, what="nothing is confirmed any more")
         before, confirmed = sent_again(cluster), len(publishers.confirmed)
         getattr(cluster.local, fault)(victim)
-        eventually(lambda: sent_again(cluster) > before, 30, "what it had is sent to another one")
+        eventually(lambda: sent_again(cluster) > before, what="what it had is sent to another one")
         assert len(publishers.confirmed) == confirmed, "nothing is confirmed without disks"
-    eventually(lambda: all(one.owner and one.owner != victim for one in cluster.chains()), 30, "its chains are adopted")
+    eventually(
+        lambda: all(one.owner and one.owner != victim for one in cluster.chains()), what="its chains are adopted"
+    )
     publishers.end()
-    eventually(lambda: counted(cluster)["pending"] == 0, 30, "every chain has been reported")
+    eventually(lambda: counted(cluster)["pending"] == 0, what="every chain has been reported")
     cluster.heal()
     cluster.stabilize()
     return publishers.confirmed

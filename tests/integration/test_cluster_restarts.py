@@ -88,11 +88,13 @@ def test_a_rolling_restart_of_proxies_fails_no_call(kit, enter):
     for caller in callers:
         caller.start()
     try:
-        eventually(lambda: all(caller.answered > 5 for caller in callers), 30, "calls flow")
+        eventually(lambda: all(caller.answered > 5 for caller in callers), what="calls flow")
         reported = run("cluster", "restart", "--dir", kit.local.folder, "proxy")
         note(f"rolling restart of proxies: {reported}")
         before = [caller.answered for caller in callers]
-        eventually(lambda: all(c.answered > b + 5 for c, b in zip(callers, before, strict=True)), 30, "they flow again")
+        eventually(
+            lambda: all(c.answered > b + 5 for c, b in zip(callers, before, strict=True)), what="they flow again"
+        )
     finally:
         for caller in callers:
             caller.end()
@@ -131,12 +133,12 @@ def test_a_proxy_that_stops_finishes_what_is_under_way(kit, enter):
             time.sleep(1.0)  # they are under way: nobody can know from outside
             assert not publish.done()
             kit.local.send("proxy-1", signal.SIGTERM)
-            eventually(lambda: not listens(kit.proxies[0]), 10, "it listens no more")
+            eventually(lambda: not listens(kit.proxies[0]), what="it listens no more")
             assert kit.local.state("proxy-1").state == "running"
             assert not publish.done(), "the call it has is left alone"
             pull.result()  # answered with nothing, at once
         assert len(publish.result().message_ids) == 1
-        eventually(lambda: kit.local.state("proxy-1").state == "down", 20, "then it ends")
+        eventually(lambda: kit.local.state("proxy-1").state == "down", what="then it ends")
     finally:
         api.close()
         kit.heal()

@@ -48,7 +48,7 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
         found = run("cluster", "status", *words, "--format", "json")
         return found.exit_code, json.loads(found.stdout)
 
-    eventually(lambda: view("--config", file)[0] == 0, 20)
+    eventually(lambda: view("--config", file)[0] == 0)
     code, found = view("--config", file)
     assert (code, found["problems"]) == (0, [])
     assert {one["state"] for one in found["processes"]} == {"running"}

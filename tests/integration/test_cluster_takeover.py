@@ -25,7 +25,7 @@ def test_a_chain_is_taken_over_while_a_storage_process_has_been_away_for_longer_
     topic, subscription = space.pair()
     space.publish(topic, *(b"before %d" % number for number in range(20)))
     cluster.local.kill(away)
-    eventually(lambda: away not in cluster.members(), 30, "its lease has ended")
+    eventually(lambda: away not in cluster.members(), what="its lease has ended")
     cluster.local.kill(victim.owner)
     begun = time.monotonic()
 
@@ -33,7 +33,7 @@ def test_a_chain_is_taken_over_while_a_storage_process_has_been_away_for_longer_
         owner = next(one.owner for one in cluster.chains() if one.number == victim.number)
         return owner not in ("", victim.owner)
 
-    eventually(adopted, 30, "the chain has another owner")
+    eventually(adopted, what="the chain has another owner")
     space.publish(topic, b"after")
     expected = {b"after", *(b"before %d" % number for number in range(20))}
     assert set(bodies(space.pull(subscription, len(expected), within=30.0))) == expected

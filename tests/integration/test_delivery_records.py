@@ -70,7 +70,7 @@ def traced(endpoint: str, topic: str, message_id: str, *wanted: tuple[str, str])
         found = [(one.event, one.subscription.rpartition("/")[2]) for one in path.events]
         return None if Counter(wanted) - Counter(found) else found
 
-    return eventually(events, 30, f"{wanted} among the events")
+    return eventually(events, what=f"{wanted} among the events")
 
 
 def test_a_path_is_what_happened_to_the_message(house: str) -> None:
@@ -161,7 +161,7 @@ def test_a_server_that_is_killed_says_what_it_found_and_what_nobody_knows(tmp_pa
                 path = recorded_path(client.call, "here", topic, *parse_message_id(message_id)[1:])
             return path if ("found stored" in {one.event for one in path.events}) else None
 
-        path = eventually(known, 30, "what was found in the log is recorded")
+        path = eventually(known, what="what was found in the log is recorded")
         assert [one.event for one in path.events][-2:] in (
             ["found stored", "counts as acknowledged"],
             ["counts as acknowledged", "found stored"],

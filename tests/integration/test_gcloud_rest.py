@@ -79,7 +79,7 @@ class Gcloud:
     def pull(self, subscription: str) -> list[Any]:
         request = {"maxMessages": 10, "returnImmediately": True}
         return list(
-            eventually(lambda: self("POST", f"{subscription}:pull", request).get("receivedMessages"), 20, "messages")
+            eventually(lambda: self("POST", f"{subscription}:pull", request).get("receivedMessages"), what="messages")
         )
 
     def ack(self, subscription: str, got: list[Any]) -> None:

@@ -476,7 +476,7 @@ def test_soon_after_a_change_of_its_target_is_answered_all_is_forwarded_there(sp
     for number, target in enumerate(targets):
         options = {"subscription": onwards, "forward_to": target}
         space.asked("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
-        eventually(lambda number=number: arrived(number), 30, "the change is in force")
+        eventually(lambda number=number: arrived(number), what="the change is in force")
         after = {b"%d: %d" % (number, one) for one in range(20)}
         space.publish(topic, *after)
         while not after <= set(got[number]):

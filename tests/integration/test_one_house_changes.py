@@ -78,7 +78,7 @@ def test_what_is_published_is_exported_to_a_bucket(space: Space, tmp_path_factor
         files = tmp_path_factory.getbasetemp().rglob(f"bucket/{space.project}/*")
         return {line for path in files if path.suffix != ".part" for line in path.read_bytes().split(b"\n")}
 
-    eventually(lambda: written() == names, within=20)
+    eventually(lambda: written() == names)
     with refused("FAILED_PRECONDITION"):
         space.pull(subscription)
 

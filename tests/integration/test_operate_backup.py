@@ -41,7 +41,7 @@ def publish(api: official.Api, topic: str, *bodies: bytes) -> dict[bytes, str]:
     def once() -> list[str]:
         return list(api.publish({"topic": topic, "messages": [{"data": body} for body in bodies]}).message_ids)
 
-    return dict(zip(bodies, eventually(once, within=30), strict=True))
+    return dict(zip(bodies, eventually(once), strict=True))
 
 
 def drain(api: official.Api, subscription: str, count: int, within: float = 30) -> dict[bytes, str]:

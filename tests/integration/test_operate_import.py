@@ -31,7 +31,7 @@ def pull(api: official.Api, subscription: str, count: int) -> list[Any]:
         found.extend(api.pull({"subscription": subscription, "max_messages": count - len(found)}).received_messages)
         return len(found) >= count
 
-    eventually(more, within=30)
+    eventually(more)
     return found
 
 

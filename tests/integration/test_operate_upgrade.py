@@ -88,7 +88,7 @@ def test_every_process_is_upgraded_under_load_and_the_format_finalized(tmp_path:
         kit.restart(names[-1])
         load.stop()
         assert load.failed == []
-        eventually(lambda: "versions are mixed" not in command("cluster", "status", *folder, code=None), within=10)
+        eventually(lambda: "versions are mixed" not in command("cluster", "status", *folder, code=None))
         assert "writes format 2" in command("cluster", "finalize", *folder, program=newer)
         local.program = this
         with pytest.raises(Unavailable, match="reads format 1, but the cluster writes format 2, finalized by version"):

@@ -51,7 +51,7 @@ def patiently(api: official.Api, body: bytes) -> str:
                 raise
             return ""
 
-    return str(eventually(once, within=20))
+    return str(eventually(once))
 
 
 @pytest.mark.long
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced(node: ServerProcess, number: si
                 os.kill(pid, number)
             if at > 5:
                 time.sleep(0.05)
-        eventually(lambda old=pid, who=name: workers_of(node.pid or 0).get(who, old) != old, within=20)
+        eventually(lambda old=pid, who=name: workers_of(node.pid or 0).get(who, old) != old)
         eventually(lambda: len(set(sent.values())) == len(sent))
     assert len(workers_of(node.pid or 0)) == 2
     found = drain(api, SUB, len(sent))
@@ -120,7 +120,7 @@ def test_workers_end_with_their_parent(node: ServerProcess) -> None:
     pids = workers_of(node.pid or 0).values()
     assert len(pids) == 2
     node.kill9()
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), within=20)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     node.start()
     assert node.terminate() == 0
 
@@ -161,4 +161,4 @@ def test_disks_list_reports_how_the_disks_of_workers_are(node: ServerProcess) ->
             return [f"{one.path} {one.state} {one.HasField('free_bytes')}" for one in answer.disks]
 
         expected = [f"{node.data / 'disk-1'} {admin.Disk.OK} True"]
-        assert eventually(lambda: states() == expected, within=20)
+        assert eventually(lambda: states() == expected)

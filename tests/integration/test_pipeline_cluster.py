@@ -332,7 +332,7 @@ def test_a_reader_has_a_subscription_to_itself_whoever_is_killed(cluster, enter,
             return one.positions("", **mine)
         return None
 
-    begun = eventually(take, 30, "the reader has the subscription")
+    begun = eventually(take, what="the reader has the subscription")
     for victim in (*cluster.names("publish-forwarder"), *cluster.names("subscribe-forwarder")):
         cluster.local.kill(victim)
         cluster.local.start(victim)

@@ -323,6 +323,6 @@ def test_folders_of_another_server_under_a_running_one_stay_as_they_are(boot, en
         disk.rename(disk.with_suffix(".away"))
         shutil.copytree(tmp_path / f"their-{number}", disk)
     before = [content(disk) for disk in disks]
-    eventually(lambda: "too few working disks" in ours.logs(), within=30, what="the disks are noticed to be gone")
+    eventually(lambda: "too few working disks" in ours.logs(), what="the disks are noticed to be gone")
     ours.kill9()
     assert [content(disk) for disk in disks] == before

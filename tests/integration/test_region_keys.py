@@ -205,7 +205,7 @@ def test_both_regions_consume_and_each_key_is_in_one_in_order(regions: Regions) 
             moved = regions.move({slot_of(key.encode()): site for key in KEYS[:4]})
             assert (moved.lent, moved.lacking) == (0, 0)
             before = len(regions.got)
-            eventually(lambda before=before: len(regions.got) > before + 40, within=30.0)
+            eventually(lambda before=before: len(regions.got) > before + 40)
             assert {one for one, key, _ in regions.got[before:] if key in KEYS[:4]} == {site}
     finally:
         ending.set()
@@ -261,7 +261,7 @@ def test_keys_of_a_region_that_is_cut_off_are_taken_over_and_what_comes_twice_is
     eventually(lambda: regions.copied_at_b() == sum(regions.sent.values()))
     regions.cuts[0].cut()
     regions.paused = False
-    eventually(lambda: {regions.owner(key) for key in KEYS} == {"b"}, within=30.0)
+    eventually(lambda: {regions.owner(key) for key in KEYS} == {"b"})
     for key in KEYS:
         regions.publish(1, key)
     eventually(lambda: {key for site, key, _ in regions.got if site == "b"} == set(KEYS))

@@ -86,9 +86,9 @@ def test_thirty_lives_leave_nothing_behind(boot, enter) -> None:
                 assert {one.message.message_id for one in got} == set(sent)
                 ids += sent
             if number % 5 == 4:  # all this is deleted in the background: give it a moment now and then
-                eventually(lambda: len(files(server.data)) <= FILES_MAX, within=20, what="files are deleted")
+                eventually(lambda: len(files(server.data)) <= FILES_MAX, what="files are deleted")
                 # This life's sources stay open, the others go with their messages.
-                eventually(lambda life=life: len(life.sources(topics)) <= 5 * USED, within=20, what="sources go")
+                eventually(lambda life=life: len(life.sources(topics)) <= 5 * USED, what="sources go")
                 sources.append(len(life.sources(topics)))
                 sizes.append(sum(map(size, files(server.data))))
         finally:
@@ -115,7 +115,7 @@ def test_lives_too_short_for_anything_do_not_pile_up(boot, enter) -> None:
     again = enter(server.endpoint)
     got = again.pull(subscription, len(sent), within=30, ack=True)
     assert sorted(one.message.message_id for one in got) == sorted(sent)
-    eventually(lambda: len(files(server.data)) <= FILES_MAX, within=20, what="files are deleted")
+    eventually(lambda: len(files(server.data)) <= FILES_MAX, what="files are deleted")
     # A message that was copied forward before it was acknowledged is in the log of this life. That log goes once
     # another one has a checkpoint, which a start writes where it has read something that is in none.
     server.restart()
@@ -124,6 +124,6 @@ def test_lives_too_short_for_anything_do_not_pile_up(boot, enter) -> None:
     server.restart(hard=True)
     life = Life(server)
     try:
-        eventually(lambda: len(life.sources([topic])) == 1, within=20, what="sources go")
+        eventually(lambda: len(life.sources([topic])) == 1, what="sources go")
     finally:
         life.close()

@@ -203,9 +203,7 @@ def test_pauses_begin_at_the_minimum_and_grow(space):
     topic, subscription = space.pair(ack_deadline_seconds=600, **policy(1, 60))
     space.publish(topic, b"x")
     pauses = attempt_times(space, subscription, 4, lambda got: space.nack(subscription, got))
-    assert pauses[0] >= 0.95
-    assert sorted(pauses) == pauses
-    assert pauses[2] >= 1.9
+    assert all(pause >= 0.95 * 2**number for number, pause in enumerate(pauses)), pauses
 
 
 def test_a_message_that_pauses_holds_up_no_other(space):
@@ -240,7 +238,7 @@ def test_without_a_policy_a_nacked_message_comes_at_once(space):
     topic, subscription = space.pair(ack_deadline_seconds=600)
     space.publish(topic, b"x")
     pauses = attempt_times(space, subscription, 20, lambda got: space.nack(subscription, got))
-    assert sum(pauses) < 20
+    assert sum(pauses) < 60
 
 
 def test_pauses_stop_growing_at_the_maximum(space):

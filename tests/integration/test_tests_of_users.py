@@ -98,7 +98,7 @@ def are_gone(printed: str) -> bool:
     """Whether the processes that a suite named have ended."""
     (line,) = [line for line in printed.splitlines() if "PIDS" in line]
     pids = [int(word) for word in line.partition("PIDS")[2].split()]
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end:
         time.sleep(0.05)
     return bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)

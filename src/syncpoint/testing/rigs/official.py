@@ -194,11 +194,11 @@ class HeldStream:
         self._requests.put(None)
         self._reader.join(5.0)
 
-    def wait(self, count: int = 1, within: float = 20.0) -> list[Any]:
+    def wait(self, count: int = 1, within: float = 60.0) -> list[Any]:
         """Wait until at least `count` messages came in all; returns all messages so far."""
         return self.until(lambda: len(self.messages) >= count, within, f"{count} messages") and list(self.messages)
 
-    def ended(self, within: float = 20.0) -> str:
+    def ended(self, within: float = 60.0) -> str:
         """Wait for the end of the call; returns its status name."""
         self.until(lambda: self.status is not None, within, "the end of the stream")
         return str(self.status)
