@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.errors import explained_by
 from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.output import inform, print_answer
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -141,9 +140,5 @@ def _sink(file: BridgeFile) -> BridgeSink:
 def _load(path: Path) -> BridgeFile:
     from syncpoint.programs.bridge.bridge_file import load
 
-    try:
+    with explained_by("bridges", path):
         return load(path)
-    except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror}.", "Give the path of a file.") from error
-    except InvalidArgument as error:
-        raise Problem(f"{path}: {error.message}", "`syncpoint docs bridges` explains every key.") from error

@@ -7,12 +7,14 @@ Promise: one or two lines on standard error, and an exit code a script can disti
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.programs.cli.advice import CheckFailed, advice
 
 EXIT_CODES = {Code.NOT_FOUND: 3, Code.ALREADY_EXISTS: 4, Code.UNAVAILABLE: 5, Code.DEADLINE_EXCEEDED: 5}
@@ -25,6 +27,17 @@ def _missing(error: SyncpointError) -> str:
     from syncpoint.wire.protobuf.status import missing_permission  # not with every command
 
     return missing_permission(error.details)
+
+
+@contextmanager
+def explained_by(page: str, path: Path) -> Iterator[None]:
+    """Around the reading of a file: what is wrong with it becomes a `Problem` that names the page with its keys."""
+    try:
+        yield
+    except OSError as error:
+        raise Problem(f"{path} cannot be read: {error.strerror}.", "Give the path of a file.") from error
+    except InvalidArgument as error:
+        raise Problem(f"{path}: {error.message}", f"`syncpoint docs {page}` explains every key.") from error
 
 
 class CommandFailed(click.ClickException):

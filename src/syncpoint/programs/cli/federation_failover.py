@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.base.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
-from syncpoint.programs.cli.errors import Problem
+from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
+from syncpoint.programs.cli.errors import Problem, explained_by
 from syncpoint.programs.cli.federation_file import file_argument
 from syncpoint.programs.cli.output import inform
 from syncpoint.programs.cli.settings import Settings, with_settings
@@ -184,9 +184,8 @@ def _read(file: Path, task: str) -> tuple[Federation, ActivePassive]:
     from syncpoint.programs.federation.spec import load
 
     try:
-        federation = load(file)
-        return federation, task_named(federation, task)
-    except InvalidArgument as error:
-        raise Problem(f"{file}: {error.message}", "`syncpoint docs federation-patterns` explains every key.") from error
+        with explained_by("federation-patterns", file):
+            federation = load(file)
+            return federation, task_named(federation, task)
     except NotFound as error:
         raise Problem(error.message, f"`syncpoint federation plan {file}` lists the tasks.") from error

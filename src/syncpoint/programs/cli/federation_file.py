@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syncpoint.base.model.errors import InvalidArgument
-from syncpoint.programs.cli.errors import Problem
+from syncpoint.programs.cli.errors import Problem, explained_by
 
 if TYPE_CHECKING:
     from syncpoint.programs.federation.flow_plan import FederationLink, Flow
@@ -28,7 +27,7 @@ def load_file(file: Path, *, conditions: bool = False) -> tuple[Federation, list
     from syncpoint.programs.federation.patterns.registry import links_of
     from syncpoint.programs.federation.spec import load
 
-    try:
+    with explained_by("federation", file):
         found = load(file)
         links = links_of(found)
         if conditions:
@@ -36,8 +35,6 @@ def load_file(file: Path, *, conditions: bool = False) -> tuple[Federation, list
 
             check_conditions(links)
         return found, links
-    except InvalidArgument as error:
-        raise Problem(f"{file}: {error.message}", "`syncpoint docs federation` explains every key.") from error
 
 
 def flow_named(servers: Servers, links: list[FederationLink], name: str, file: Path) -> Flow:

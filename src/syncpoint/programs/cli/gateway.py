@@ -16,8 +16,8 @@ from urllib.request import Request
 
 import click
 
-from syncpoint.base.model.errors import InvalidArgument, SyncpointError
-from syncpoint.programs.cli.errors import Problem
+from syncpoint.base.model.errors import SyncpointError
+from syncpoint.programs.cli.errors import Problem, explained_by
 from syncpoint.programs.cli.help_text import Group
 from syncpoint.programs.cli.metrics_export import metrics_export, metrics_export_options
 from syncpoint.programs.cli.output import inform, print_answer
@@ -157,12 +157,8 @@ def unmask(settings: Settings, site: str, force: bool, admin: str, token_file: P
 def _load(path: Path) -> GatewayFile:
     from syncpoint.front.gateway.gateway_file import load
 
-    try:
+    with explained_by("gateway", path):
         return load(path)
-    except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror}.", "Give another file by --config.") from error
-    except InvalidArgument as error:
-        raise Problem(f"{path}: {error.message}", "`syncpoint docs gateway` explains every key.") from error
 
 
 def _asked(admin: str, token_file: Path | None, path: str, *, change: bool = False, force: bool = False) -> Any:
@@ -199,7 +195,7 @@ def _show(settings: Settings, found: dict[str, Any]) -> None:
             f"{one['calls']:,}",
             f"{one['failed']:,}",
             str(one["changes"]),
-            one["held"] or one["error"],
+            "; ".join(why for why in (one["error"], one["held"]) if why),
         ]
         for one in found["sites"]
     ]
