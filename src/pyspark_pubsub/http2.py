@@ -93,6 +93,7 @@ class BlockingConnection:
 
     def __init__(self, sock: socket.socket, authority: str, deadline: float) -> None:
         self.pipe = BufferedSocket(sock, deadline)
+        self.endpoint = authority  # where it leads
         self._scheme = b"https" if self.pipe.tls else b"http"
         self._authority = authority.encode()
         self._decoder = Decoder(max_header_list_size=BLOCK_MAX)

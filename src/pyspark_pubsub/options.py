@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark_pubsub.errors import OptionError
@@ -35,8 +35,8 @@ class Option:
 
 
 OPTIONS = (
-    Option("endpoint", "names", BOTH, "host:port of the server; several, with commas, are tried in turn", (),
-           ("kafka.bootstrap.servers", "bootstrap.servers")),
+    Option("endpoint", "names", BOTH, "host:port of the server; of several, with commas, the next one is used after a"
+           " failure", (), ("kafka.bootstrap.servers", "bootstrap.servers")),
     Option("project", "text", BOTH, "completes topic and subscription names that are not projects/P/...", ""),
     Option("topic", "text", BOTH, "the topic to read; or to write, for rows without a `target_topic`: their"
            " own `topic` then does not count", "",
@@ -227,10 +227,13 @@ class Options:
             _, colon, port = endpoint.rpartition(":")
             if not colon or not port.isdigit() or not 0 < int(port) < 65_536:
                 raise OptionError(f"The option endpoint has {endpoint!r}, which is not of the form HOST:PORT.")
-        return replace(
-            ServerAccess(
-                self["endpoint"], tls, self["tls.ca"], self["tls.cert"], self["tls.key"], self["tls.serverName"]
-            ),
+        return ServerAccess(
+            tuple(dict.fromkeys(self["endpoint"])),
+            tls=tls,
+            ca=self["tls.ca"],
+            cert=self["tls.cert"],
+            key=self["tls.key"],
+            server_name=self["tls.serverName"],
             token_file=self["token.file"],
             token_env=self["token.env"],
             token_command=self["token.command"],

@@ -2,8 +2,8 @@
 
 Place: between planning, tasks and `http2`.
 Promise: UNAVAILABLE is tried again, with growing pauses, for at most `patience_seconds`, and only where a second try
-does no harm. Connections are kept per process and never cross a fork. A secret is read when a connection is made and
-is in no text.
+does no harm; at another endpoint, if there is one. One that failed rests, for all calls of a process. Connections are
+kept per process and never cross a fork. A secret is read when a connection is made and is in no text.
 Leaves to `reading`: continuing after what was read when a stream of frames breaks.
 """
 
@@ -24,6 +24,7 @@ from pyspark_pubsub.buffered_socket import Buffer
 from pyspark_pubsub.errors import PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
 from pyspark_pubsub.http2 import Allocate, BlockingConnection
 from pyspark_pubsub.options import ServerAccess
+from syncpoint.wire.protobuf.address_choice import AddressChoice
 from syncpoint.wire.protobuf.messages import Package
 from syncpoint.wire.protobuf.messages import rpc as rpc_messages
 from syncpoint.wire.protobuf.status import missing_permission
@@ -39,6 +40,7 @@ IDLE_S = 15.0
 """How often a stream that has nothing to send looks for pings."""
 
 _idle: dict[tuple[int, ServerAccess], list[BlockingConnection]] = {}
+_choices: dict[tuple[int, ServerAccess], AddressChoice] = {}
 _lock = threading.Lock()
 
 
@@ -83,6 +85,7 @@ class BlockingChannel:
                 yield message
         except CallError as error:
             self._forget_token(error)
+            self._failed(connection.endpoint, error)
             raise _explained(error).at(self._where(method)) from error
         finally:
             self._put_back(connection)
@@ -111,9 +114,31 @@ class BlockingChannel:
             answer = connection.receive(_plain)
             if answer is None or connection.receive(_plain) is not None:
                 raise CallError(UNAVAILABLE, "The answer is not one message.")
+            with _lock:
+                self._choice().answered(connection.endpoint)
             return bytes(answer)
+        except CallError as error:
+            self._failed(connection.endpoint, error)
+            raise
         finally:
             self._put_back(connection)
+
+    def _choice(self) -> AddressChoice:
+        """Where calls of this process go; for use with the lock."""
+        key = os.getpid(), self.access
+        if key not in _choices:
+            _choices[key] = AddressChoice(self.access.endpoints)
+        return _choices[key]
+
+    def _failed(self, endpoint: str, error: CallError) -> None:
+        """Use another endpoint after UNAVAILABLE; connections to this one that are idle are closed."""
+        if error.code != UNAVAILABLE:
+            return
+        with _lock:
+            moved = self._choice().failed(endpoint, time.monotonic())
+            left = _idle.pop((os.getpid(), self.access), []) if moved else []
+        for connection in left:
+            connection.close()
 
     def _where(self, method: str) -> str:
         return f"{method.rpartition('/')[2]} at {','.join(self.access.endpoints)}"
@@ -144,7 +169,9 @@ class BlockingChannel:
                 return connection
             connection.close()
         failures: list[str] = []
-        for endpoint in self.access.endpoints:
+        for _ in self.access.endpoints:
+            with _lock:
+                endpoint = self._choice().present
             try:
                 return connect(self.access, endpoint)
             except OSError as error:
@@ -152,6 +179,7 @@ class BlockingChannel:
                     text = f"The certificate of {endpoint} is not accepted ({refused}). See tls.ca."
                     raise CallError(UNAUTHENTICATED, text) from None
                 failures.append(f"{endpoint}: {error.strerror or error}")
+                self._failed(endpoint, CallError(UNAVAILABLE, failures[-1]))
         raise CallError(UNAVAILABLE, f"No connection ({'; '.join(failures)}).", unsent=True)
 
     def _put_back(self, connection: BlockingConnection) -> None:
@@ -160,7 +188,7 @@ class BlockingChannel:
         if not connection.pipe.closed:
             with _lock:
                 kept = _idle.setdefault((os.getpid(), self.access), [])
-                if len(kept) < 8:
+                if len(kept) < 8 and connection.endpoint == self._choice().present:
                     kept.append(connection)
                     return
             connection.close()
@@ -217,6 +245,7 @@ class Upload:
         try:
             yield
         except CallError as error:
+            self._channel._failed(self._connection.endpoint, error)
             raise _explained(error).at(self._where) from error
 
     def _answer_pings(self) -> None:
@@ -244,7 +273,9 @@ def connect(access: ServerAccess, endpoint: str) -> BlockingConnection:
             sock = context.wrap_socket(sock, server_hostname=access.server_name or host)
             if sock.selected_alpn_protocol() not in ("h2", None):
                 raise OSError("the server does not speak HTTP/2")
-        return BlockingConnection(sock, access.server_name or endpoint, time.monotonic() + access.call_seconds)
+        made = BlockingConnection(sock, access.server_name or endpoint, time.monotonic() + access.call_seconds)
+        made.endpoint = endpoint
+        return made
     except BaseException:
         sock.close()
         raise
