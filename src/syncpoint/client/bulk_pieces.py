@@ -58,7 +58,7 @@ class BulkPieces:
 
     def add(self, messages: list[bytes | OutgoingMessage]) -> Iterator[BulkPiece]:
         """Pieces that are full now. Raises `TypeError` and `MessageTooLargeError`."""
-        plain = not self._key and not self._gathered and len(messages) >= PIECE_MESSAGES
+        plain = not self._key and not self._gathered and len(messages) > 1
         if plain and all(type(one) is bytes and len(one) <= LARGE_BYTES for one in messages):
             yield from self._plain(messages)  # type: ignore[arg-type]
             return

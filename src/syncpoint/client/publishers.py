@@ -118,6 +118,11 @@ class AsyncPublisher:
         """Where messages are sent now."""
         return self._parts()[0].present
 
+    @property
+    def repeats(self) -> int:
+        """How many calls failed for a moment, and were made again."""
+        return self._parts()[0].troubles
+
     async def publish(self, topic: str, data: bytes, ordering_key: str = "", **attributes: str) -> str:
         """Publish a message and return its id. Several calls at once share requests. Raises `SyncpointError`,
         `PausedOrderingKeyError`, `FlowControlLimitError` and `MessageTooLargeError`.

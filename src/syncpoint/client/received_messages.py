@@ -83,6 +83,12 @@ class MessageBatch(Sequence["Message"]):
         return iter(self._all())
 
     @property
+    def received(self) -> Sequence[Any]:
+        """All of it, each as the `google.pubsub.v1.ReceivedMessage` that came."""
+        found: Sequence[Any] = self._received
+        return found
+
+    @property
     def data(self) -> list[bytes]:
         """The data of all messages."""
         return [one.message.data for one in self._received]

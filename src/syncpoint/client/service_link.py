@@ -110,6 +110,7 @@ class ServiceLink:
         self._under_way: dict[str, int] = dict.fromkeys(connecting.addresses, 0)
         self._ended = asyncio.Event()  # a call has
         self._waited_for = 0
+        self.troubles = 0  # how often something was to be tried again
         self._logged: set[str] = set()  # since the last answer
         self._answer_s = self._loop.time()
         self._closing: set[asyncio.Task[None]] = set()
@@ -160,6 +161,7 @@ class ServiceLink:
 
     def trouble(self, what: str, error: SyncpointError) -> None:
         """Log what failed; the same words once until something is answered, and LOGGED_MAX of them."""
+        self.troubles += 1
         text = f"{what}: {error}"
         if text not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(text)

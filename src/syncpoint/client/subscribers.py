@@ -116,6 +116,11 @@ class AsyncSubscriber:
         """Where messages come from now."""
         return self._receptions().link.present
 
+    @property
+    def repeats(self) -> int:
+        """How many calls and streams failed for a moment, and were made again."""
+        return self._receptions().link.troubles
+
     async def batches(
         self, subscription: str, *, flow_control: FlowControl | None = None, timeout: float | None = None
     ) -> AsyncGenerator[MessageBatch, None]:

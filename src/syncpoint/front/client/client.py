@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import ssl
 
     from syncpoint.front.client.credentials import CallCredentials
-    from syncpoint.front.client.traffic import Target
 
 SERVICES = {
     "Publisher": methods.PUBLISHER,
@@ -78,6 +78,14 @@ def client_tls(ca_file: str | None, cert: str | None = None, key: str | None = N
     if cert is not None:
         context.load_cert_chain(cert, key)
     return context
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server: how to connect, and what goes with each call."""
+
+    open: Callable[[], Channel]
+    metadata: Callable[[], MetadataItems] = lambda: ()
 
 
 class Client:
@@ -150,9 +158,7 @@ class Client:
         return self._runner.run(every())
 
     def target(self) -> Target:
-        """Return a target for `traffic`: separate connections to the same server, with the same credentials."""
-        from syncpoint.front.client.traffic import Target
-
+        """Return a target: separate connections to the same server, with the same credentials."""
         host, port = parse_endpoint(self.choice.present)
         return Target(lambda: Channel(host, port, tls=self.tls), self.shown)
 

@@ -1,6 +1,6 @@
 """`syncpoint bench`: how much this machine and this server do together.
 
-Place: under the root; calls `client.traffic`. What it makes it deletes again, also when it is broken off.
+Place: under the root; calls `bench_load`. What it makes it deletes again, also when it is broken off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncpoint.programs.cli.values import SecondsType
 
 if TYPE_CHECKING:
     from syncpoint.front.client.client import Client
-    from syncpoint.front.client.traffic import LoadResult
+    from syncpoint.programs.cli.bench_load import LoadResult
 
 MESSAGES = 100_000
 KEPT = 0.95  # of a rate that was wished for: below, it was not kept
@@ -80,12 +80,12 @@ def pub(
       syncpoint bench pub --messages 1000000 --size 100 --connections 2
       syncpoint bench pub --for 60 --rate 5000 --batch 1
     """
-    from syncpoint.front.client.traffic import PublishLoad, publish
+    from syncpoint.programs.cli.bench_load import PublishLoad, publish
 
     with settings.client() as client, _place(settings, client, topic, keep=keep) as (name, made):
         load = PublishLoad(name, **_bounds(messages, seconds), **chosen)
         with progress_bar("published") as progress:
-            result = asyncio.run(publish(client.target(), load, lambda done: progress(done, _total(load.messages))))
+            result = asyncio.run(publish(settings.reach(), load, lambda done: progress(done, _total(load.messages))))
         _show(settings, result, "latency of a request" + (" from due time" if load.rate else ""))
         if result.messages < load.rate * result.seconds * KEPT:
             inform(f"The rate of {load.rate:,.0f}/s was not kept: try a larger --batch, --window or --connections.")
@@ -123,14 +123,14 @@ def sub(
       syncpoint bench sub --subscription billing --messages 1000000
       syncpoint bench sub --topic orders --idle 60      (on a temporary subscription)
     """
-    from syncpoint.front.client.traffic import ReceiveLoad, receive
+    from syncpoint.programs.cli.bench_load import ReceiveLoad, receive
 
     if (subscription is None) == (topic is None):
         raise click.UsageError("Give one of --subscription and --topic.")
     with settings.client() as client, _source(settings, client, subscription, topic) as name:
         load = ReceiveLoad(name, connections=connections, idle_s=idle, **_bounds(messages, seconds))
         with progress_bar("received") as progress:
-            result = asyncio.run(receive(client.target(), load, lambda done: progress(done, _total(load.messages))))
+            result = asyncio.run(receive(settings.reach(), load, lambda done: progress(done, _total(load.messages))))
         if not result.messages:
             raise Problem(
                 f"no message arrived from {name} in {idle:g} s", "Publish first: `syncpoint bench pub --keep`."

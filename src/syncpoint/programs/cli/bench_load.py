@@ -1,9 +1,9 @@
 """Load from one process: as many publishes, or as many deliveries, as a server and this process can do together.
 
-Place: under `syncpoint bench`, for users' own machines; requests are built once and sent again and again, so that most
-of what is measured is the server. The project's own figures come from a faster generator (see `bench/`).
-Promise: a message counts once its publish was answered with its id, or once it was received and its acknowledgement was
-sent. What is refused for a moment is sent again and counted; any other failure ends the run and is raised.
+Place: under `syncpoint bench`, on machines of users; a publisher or subscriber of `syncpoint.client` for each
+connection. The project's own figures come from a faster generator (see `bench/`).
+Promise: a message counts once its publish was answered with its id, or once it was received and acknowledged. What is
+refused for a moment is sent again and counted; any other failure ends the run and is raised.
 """
 
 from __future__ import annotations
@@ -13,36 +13,28 @@ import os
 import resource
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from math import inf
 from typing import Any
 
-from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.messages import pubsub
-from syncpoint.wire.transport.client import Channel, ClientStream, MetadataItems
+from syncpoint.client import (
+    AsyncPublisher,
+    AsyncSubscriber,
+    BatchSettings,
+    BulkPublishError,
+    FlowControl,
+    MessageBatch,
+)
 
-AGAIN = (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.ABORTED)
-"""Refusals that pass by themselves."""
-PAUSE_S = 0.05
 END_S = 5.0
-IDS_MAX = 1_000  # of a request
-CALL_S = 60.0
-LEASE_S = 60
-OUTSTANDING_MESSAGES, OUTSTANDING_BYTES = 20_000, 64 << 20  # of one stream
+FLOW = FlowControl(max_messages=20_000, max_bytes=64 << 20)  # of one stream
 LATENCIES_MAX = 1_000_000
 
-OpenChannel = Callable[[], Channel]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A server: how to connect, and what goes with each call."""
-
-    open: OpenChannel
-    metadata: Callable[[], MetadataItems] = lambda: ()
+Reach = Mapping[str, Any]
+"""With what a publisher or subscriber is made: addresses, TLS, credentials."""
 
 
 @dataclass
@@ -125,22 +117,16 @@ class PublishLoad:
     seconds: float = inf
 
 
-async def publish(target: Target, load: PublishLoad, progress: Progress = lambda done: None) -> LoadResult:
+async def publish(reach: Reach, load: PublishLoad, progress: Progress = lambda done: None) -> LoadResult:
     """Publish as fast as answers come, or at the rate wished for; then a latency begins when its request was due.
     Raises `SyncpointError`.
     """
     result, left = LoadResult(), load.messages
     pace, end_s = _Pace(load.rate), time.perf_counter() + load.seconds
     data = os.urandom(load.size)
-    keys = [f"key-{number}" for number in range(load.keys)] or [""]
+    keys = cycle([f"key-{number}" for number in range(load.keys)] or [""])
 
-    def request(count: int, key: str) -> bytes:
-        one = pubsub.PubsubMessage(data=data, ordering_key=key)
-        return bytes(pubsub.PublishRequest(topic=load.topic, messages=[one] * count).SerializeToString())
-
-    full: Iterator[bytes] = cycle([request(load.batch, key) for key in keys])
-
-    async def work(channel: Channel) -> None:
+    async def work(publisher: AsyncPublisher) -> None:
         nonlocal left
         while left > 0:
             count = int(min(load.batch, left))
@@ -148,39 +134,30 @@ async def publish(target: Target, load: PublishLoad, progress: Progress = lambda
             begun = await pace.turn(count)
             if time.perf_counter() >= end_s:
                 return
-            message = next(full) if count == load.batch else request(count, keys[0])
-            while not await _published(target, channel, message):
-                result.again += 1
-                await asyncio.sleep(PAUSE_S)
+            await publisher.publish_many(load.topic, [data] * count, next(keys))
             result.note(time.perf_counter() - begun)
             result.messages += count
             result.payload_bytes += count * load.size
             progress(result.messages)
 
-    channels = [target.open() for _ in range(load.connections)]
+    settings = BatchSettings(max_messages=load.batch, max_bytes=10_000_000, max_latency=0)
+    publishers = [AsyncPublisher(**reach, batch_settings=settings) for _ in range(load.connections)]
     clock = _Clock()
     try:
         async with asyncio.TaskGroup() as group:
-            for channel in channels:
+            for publisher in publishers:
                 for _ in range(load.window):
-                    group.create_task(work(channel))
-    except* SyncpointError as failed:
-        raise failed.exceptions[0] from None
+                    group.create_task(work(publisher))
+    except* BulkPublishError as failed:
+        first = failed.exceptions[0]
+        assert isinstance(first, BulkPublishError)
+        raise first.error from None
     finally:
         clock.stop(result)
-        for channel in channels:
-            await channel.close()
+        result.again = sum(one.repeats for one in publishers)
+        for publisher in publishers:
+            await publisher.stop(0)
     return result
-
-
-async def _published(target: Target, channel: Channel, message: bytes) -> bool:
-    try:
-        await channel.unary(methods.PUBLISHER.Publish, message, metadata=target.metadata(), timeout=CALL_S)
-    except SyncpointError as error:
-        if error.code not in AGAIN:
-            raise
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -196,106 +173,50 @@ class ReceiveLoad:
     seconds: float = inf
 
 
-async def receive(target: Target, load: ReceiveLoad, progress: Progress = lambda done: None) -> LoadResult:
+async def receive(reach: Reach, load: ReceiveLoad, progress: Progress = lambda done: None) -> LoadResult:
     """Receive and acknowledge; latencies are from publish time to arrival. Raises `SyncpointError`."""
-    return await _Receiving(target, load, progress).run()
+    result, over = LoadResult(), asyncio.Event()
+    clock: _Clock | None = None  # from the first message on
+    began = last = time.perf_counter()
 
+    def count(batch: MessageBatch, now: float) -> None:
+        nonlocal clock, began, last
+        last = time.perf_counter()
+        if clock is None:
+            clock, began = _Clock(), last
+        clock.stop(result)
+        result.note(now - batch.received[0].message.publish_time.ToNanoseconds() / 1e9)
+        result.messages += len(batch)
+        result.payload_bytes += sum(map(len, batch.data))
+        progress(result.messages)
+        if result.messages >= load.messages:
+            over.set()
 
-class _Receiving:
-    """One run of `receive`."""
+    async def keep_receiving(subscriber: AsyncSubscriber) -> None:
+        async for batch in subscriber.batches(load.subscription):
+            if over.is_set():
+                batch.nack()
+            else:
+                batch.ack()
+                count(batch, time.time())
 
-    def __init__(self, target: Target, load: ReceiveLoad, progress: Progress) -> None:
-        self._target, self._load, self._progress = target, load, progress
-        self._result = LoadResult()
-        self._clock: _Clock | None = None  # from the first message on
-        self._began = self._last = time.perf_counter()
-        self._over = asyncio.Event()
-        self._streams: set[ClientStream] = set()
-        self._unwanted: list[str] = []  # ack ids of what came when there was enough
-
-    async def run(self) -> LoadResult:
-        channels = [self._target.open() for _ in range(self._load.connections)]
-        tasks = [asyncio.create_task(self._keep_receiving(channel)) for channel in channels]
-        over: asyncio.Task[Any] = asyncio.create_task(self._over.wait())
-        try:
-            while not self._over.is_set():
-                await asyncio.wait([*tasks, over], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                if time.perf_counter() - self._last > self._load.idle_s or self._took_s() > self._load.seconds:
-                    self._over.set()
-            for stream in list(self._streams):
-                await stream.end()  # the server takes the last acknowledgements before it ends its side
-            await asyncio.wait(tasks, timeout=END_S)
-            await self._give_back(channels[0])
-        finally:
-            for task in (*tasks, over):
-                task.cancel()
-            await asyncio.gather(*tasks, over, return_exceptions=True)
-            for channel in channels:
-                await channel.close()
-        return self._result
-
-    def _took_s(self) -> float:
-        return time.perf_counter() - self._began if self._clock else 0.0
-
-    async def _keep_receiving(self, channel: Channel) -> None:
-        while not self._over.is_set():  # a server may end a stream at any time
-            stream = channel.stream(methods.SUBSCRIBER.StreamingPull, self._target.metadata())
-            self._streams.add(stream)
-            try:
-                await self._receive(stream)
-            except SyncpointError as error:
-                if error.code not in AGAIN:
-                    raise
-                self._result.again += 1
-            finally:
-                self._streams.discard(stream)
-                stream.cancel()
-            await asyncio.sleep(PAUSE_S)
-
-    async def _receive(self, stream: ClientStream) -> None:
-        await stream.send(
-            pubsub.StreamingPullRequest(
-                subscription=self._load.subscription,
-                stream_ack_deadline_seconds=LEASE_S,
-                max_outstanding_messages=OUTSTANDING_MESSAGES,
-                max_outstanding_bytes=OUTSTANDING_BYTES,
-            ).SerializeToString()
-        )
-        while (payload := await stream.receive()) is not None:
-            got = pubsub.StreamingPullResponse.FromString(payload).received_messages
-            if not got:
-                continue
-            if self._over.is_set():
-                self._unwanted += [one.ack_id for one in got]
-                continue
-            now = time.time()
-            await stream.send(pubsub.StreamingPullRequest(ack_ids=[one.ack_id for one in got]).SerializeToString())
-            self._count(got, now)
-
-    async def _give_back(self, channel: Channel) -> None:
-        """So that others need not wait for the end of its lease."""
-        for begin in range(0, len(self._unwanted), IDS_MAX):
-            ids = self._unwanted[begin : begin + IDS_MAX]
-            request = pubsub.ModifyAckDeadlineRequest(subscription=self._load.subscription, ack_ids=ids)
-            await channel.unary(
-                methods.SUBSCRIBER.ModifyAckDeadline,
-                request.SerializeToString(),
-                metadata=self._target.metadata(),
-                timeout=CALL_S,
-            )
-
-    def _count(self, got: Sequence[pubsub.ReceivedMessage], now: float) -> None:
-        result = self._result
-        self._last = time.perf_counter()
-        if self._clock is None:
-            self._clock, self._began = _Clock(), self._last
-        self._clock.stop(result)
-        result.note(now - got[0].message.publish_time.ToNanoseconds() / 1e9)
-        result.messages += len(got)
-        result.payload_bytes += sum(len(one.message.data) for one in got)
-        self._progress(result.messages)
-        if result.messages >= self._load.messages:
-            self._over.set()
+    subscribers = [AsyncSubscriber(**reach, flow_control=FLOW) for _ in range(load.connections)]
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(keep_receiving(one)) for one in subscribers]
+    tasks.append(asyncio.create_task(over.wait()))
+    try:
+        while not over.is_set():
+            done, _ = await asyncio.wait(tasks, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            now = time.perf_counter()
+            if now - last > load.idle_s or (clock is not None and now - began > load.seconds):
+                over.set()
+    finally:
+        result.again = sum(one.repeats for one in subscribers)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await asyncio.gather(*(one.close() for one in subscribers))
+    return result

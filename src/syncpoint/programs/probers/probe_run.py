@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.front.client.traffic import Target
+from syncpoint.front.client.client import Target
 from syncpoint.programs.probers.probe_history import ArrivedMessage, ProbeHistory, SentMessage
 from syncpoint.programs.probers.probe_names import ProbeNames
 from syncpoint.programs.probers.prober_table import ProberSpec

@@ -13,9 +13,8 @@ import grpc
 import pytest
 
 from syncpoint.base.model.errors import NotFound
-from syncpoint.front.client.traffic import LoadResult, PublishLoad, ReceiveLoad, Target, publish, receive
+from syncpoint.programs.cli.bench_load import LoadResult, PublishLoad, Reach, ReceiveLoad, publish, receive
 from syncpoint.wire.protobuf.messages import pubsub
-from syncpoint.wire.transport.client import Channel
 
 pytestmark = pytest.mark.shows("cli")
 
@@ -38,7 +37,9 @@ class Reference(grpc.GenericRpcHandler):
         name = details.method.rpartition("/")[2]
         if name == "StreamingPull":
             return grpc.stream_stream_rpc_method_handler(self.streaming_pull)
-        return grpc.unary_unary_rpc_method_handler({"Publish": self.publish}.get(name, self.modify))
+        return grpc.unary_unary_rpc_method_handler(
+            {"Publish": self.publish, "Acknowledge": self.ack}.get(name, self.modify)
+        )
 
     def publish(self, data: bytes, context: Any) -> bytes:
         asked = pubsub.PublishRequest.FromString(data)
@@ -64,8 +65,12 @@ class Reference(grpc.GenericRpcHandler):
             for _ in range(10):
                 response.received_messages.add(ack_id=f"{self.waiting}", message={"data": b"12345"})
             yield bytes(response.SerializeToString())
-        for request in requests:
-            self.acked += pubsub.StreamingPullRequest.FromString(request).ack_ids
+        for _ in requests:
+            pass
+
+    def ack(self, data: bytes, context: Any) -> bytes:
+        self.acked += pubsub.AcknowledgeRequest.FromString(data).ack_ids
+        return b""
 
     def modify(self, data: bytes, context: Any) -> bytes:
         asked = pubsub.ModifyAckDeadlineRequest.FromString(data)
@@ -75,21 +80,21 @@ class Reference(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-def reference() -> Iterator[tuple[Reference, Target]]:
+def reference() -> Iterator[tuple[Reference, Reach]]:
     handler = Reference()
     server = grpc.server(ThreadPoolExecutor(4), handlers=(handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield handler, Target(lambda: Channel("127.0.0.1", port))
+    yield handler, {"addresses": f"127.0.0.1:{port}"}
     server.stop(None)
 
 
-def test_all_messages_are_published_by_turns_of_their_keys(reference: tuple[Reference, Target]) -> None:
-    handler, target = reference
+def test_all_messages_are_published_by_turns_of_their_keys(reference: tuple[Reference, Reach]) -> None:
+    handler, reach = reference
     handler.refusals = 3
     reported: list[int] = []
     load = PublishLoad(TOPIC, 1_050, size=30, batch=100, connections=2, window=3, keys=2)
-    result = asyncio.run(publish(target, load, reported.append))
+    result = asyncio.run(publish(reach, load, reported.append))
     assert (result.messages, result.payload_bytes, result.again) == (1_050, 31_500, 3)
     assert (sum(handler.keys.values()), set(handler.keys), handler.sizes) == (1_050, {"key-0", "key-1"}, {30})
     assert (max(reported), len(result.latencies_s)) == (1_050, 11)
@@ -97,19 +102,19 @@ def test_all_messages_are_published_by_turns_of_their_keys(reference: tuple[Refe
     assert 0 < result.latency_s(0.5) <= result.latency_s(0.99) <= result.latency_s(1.0)
 
 
-def test_a_failure_that_stays_ends_the_run(reference: tuple[Reference, Target]) -> None:
-    _, target = reference
+def test_a_failure_that_stays_ends_the_run(reference: tuple[Reference, Reach]) -> None:
+    _, reach = reference
     with pytest.raises(NotFound):
-        asyncio.run(publish(target, PublishLoad(TOPIC + "x", 100)))
+        asyncio.run(publish(reach, PublishLoad(TOPIC + "x", 100)))
     with pytest.raises(NotFound):
-        asyncio.run(receive(target, ReceiveLoad(SUB + "x", 100)))
+        asyncio.run(receive(reach, ReceiveLoad(SUB + "x", 100)))
 
 
 @pytest.mark.parametrize("wanted", [1_000, 45])
-def test_what_is_received_is_acknowledged_or_given_back(reference: tuple[Reference, Target], wanted: int) -> None:
-    handler, target = reference
+def test_what_is_received_is_acknowledged_or_given_back(reference: tuple[Reference, Reach], wanted: int) -> None:
+    handler, reach = reference
     handler.waiting, handler.ends = 100, 1
-    result = asyncio.run(receive(target, ReceiveLoad(SUB, wanted, idle_s=20)))
+    result = asyncio.run(receive(reach, ReceiveLoad(SUB, wanted, idle_s=20)))
     assert (result.again, result.payload_bytes) == (1, 5 * result.messages)
     assert result.messages >= wanted
     assert len(handler.acked) == result.messages
@@ -118,21 +123,21 @@ def test_what_is_received_is_acknowledged_or_given_back(reference: tuple[Referen
         assert result.messages == 50
 
 
-def test_a_rate_is_kept_and_time_ends_it(reference: tuple[Reference, Target]) -> None:
-    handler, target = reference
+def test_a_rate_is_kept_and_time_ends_it(reference: tuple[Reference, Reach]) -> None:
+    handler, reach = reference
     load = PublishLoad(TOPIC, inf, size=1, batch=10, connections=2, window=3, rate=2_000, seconds=1.0)
-    result = asyncio.run(publish(target, load))
+    result = asyncio.run(publish(reach, load))
     assert result.messages == sum(handler.keys.values()) == 10 * len(result.latencies_s)
     assert 10 <= result.messages <= 2_000, "as many as were due in that second, and no more"
     handler.waiting = 1_000_000_000
-    result = asyncio.run(receive(target, ReceiveLoad(SUB, inf, seconds=0.5)))
+    result = asyncio.run(receive(reach, ReceiveLoad(SUB, inf, seconds=0.5)))
     assert result.messages > 0
     assert len(handler.acked) + len(handler.given_back) >= result.messages
 
 
-def test_it_ends_where_nothing_comes(reference: tuple[Reference, Target]) -> None:
-    _, target = reference
-    result = asyncio.run(receive(target, ReceiveLoad(SUB, 10, idle_s=0.3)))
+def test_it_ends_where_nothing_comes(reference: tuple[Reference, Reach]) -> None:
+    _, reach = reference
+    result = asyncio.run(receive(reach, ReceiveLoad(SUB, 10, idle_s=0.3)))
     assert (result.messages, result.seconds) == (0, 0.0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from syncpoint.base.model.errors import Unavailable
-from syncpoint.front.client.traffic import Target
+from syncpoint.front.client.client import Target
 from syncpoint.programs.probers import prober_driver
 from syncpoint.programs.probers.board_page import BoardPage
 from syncpoint.programs.probers.judgement import ProbeVerdict
