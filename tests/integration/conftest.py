@@ -128,6 +128,13 @@ class Space:
     def nack(self, subscription: str, *received: Any) -> None:
         self.deadline(subscription, 0, *received)
 
+    def attached(self, subscription: str, count: int) -> None:
+        """Wait until so many streams are open: from now on each gets its share."""
+        official.eventually(
+            lambda: self.asked("GetSubscriptionState", subscription=subscription).subscribers == count,
+            what=f"{count} streams are open",
+        )
+
     def stream(self, subscription: str, **first: Any) -> official.HeldStream:
         """Open a StreamingPull that is ended with the test."""
         stream = official.HeldStream(self.api, subscription, **first)

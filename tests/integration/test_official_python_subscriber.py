@@ -32,7 +32,7 @@ class Inbox:
         with self.lock:
             return [message.data for message in self.messages]
 
-    def wait(self, count, within=30.0):
+    def wait(self, count, within=60.0):
         eventually(lambda: len(self.messages) >= count, within, f"{count} messages")
         return self.bodies
 
@@ -63,7 +63,7 @@ def test_client_flow_control_holds_callbacks_back(space):
         with lock:
             running += 1
             most = max(most, running)
-        go.wait(20)
+        go.wait(60)
         with lock:
             running -= 1
             done.append(message.data)
@@ -89,7 +89,7 @@ def test_a_nacked_message_comes_again(space):
 
     space.listen(subscription, callback)
     (given,) = space.publish(topic, b"again")
-    eventually(lambda: len(seen) == 3)
+    eventually(lambda: len(seen) >= 3)
     assert set(seen) == {given}
 
 
@@ -157,7 +157,7 @@ def test_a_receiver_that_stops_leaves_the_rest_to_the_next(space):
         if mine is first_done:
             message.ack()
         else:
-            stopping.wait(20)
+            stopping.wait(60)
             message.nack()
 
     client = space.subscriber()
@@ -199,6 +199,7 @@ def test_many_receivers_of_one_program_share_one_subscription(space):
     inboxes = [Inbox() for _ in range(4)]
     for inbox in inboxes:
         space.listen(subscription, inbox, flow_control=FlowControl(max_messages=10))
+    space.attached(subscription, len(inboxes))
     ids = {one for _ in range(10) for one in space.publish(topic, *[b"x"] * 100)}
     eventually(lambda: sum(len(inbox.messages) for inbox in inboxes) >= 1000)
     got = [message.message_id for inbox in inboxes for message in inbox.messages]

@@ -140,7 +140,7 @@ class Names:
 async def test_a_request_and_its_connection_are_what_http_says() -> None:
     async with Endpoints().serving() as server, sending() as sender:
         for _ in range(3):
-            assert await sender.post(server.at(), [(b"content-type", b"application/json")], b'{"a":1}', 5) == 200
+            assert await sender.post(server.at(), [(b"content-type", b"application/json")], b'{"a":1}', 30) == 200
         assert server.connections == 1
         headers, body = server.requests[0]
         assert body == b'{"a":1}'
@@ -157,7 +157,7 @@ async def test_a_request_and_its_connection_are_what_http_says() -> None:
 async def test_a_name_that_leads_inside_is_not_connected_to(*, found: list[str]) -> None:
     async with Endpoints().serving() as server, sending(Vetting(), resolve=Names(found)) as sender:
         with pytest.raises(PushFailed, match="may not go to"):
-            await sender.post(server.at("e.example"), [], b"", 5)
+            await sender.post(server.at("e.example"), [], b"", 30)
         assert server.connections == 0
 
 
@@ -165,13 +165,13 @@ async def test_a_name_that_leads_inside_is_not_connected_to(*, found: list[str])
 async def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_between() -> None:
     names = Names(["127.0.0.1"], ["10.9.9.9"])
     async with Endpoints().serving() as server, sending(resolve=names) as sender:
-        assert await sender.post(server.at("e.example"), [], b"", 5) == 200
+        assert await sender.post(server.at("e.example"), [], b"", 30) == 200
         assert names.asked == 1
         server.answer = OK.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n", 1)
-        assert await sender.post(server.at("e.example"), [], b"", 5) == 200
+        assert await sender.post(server.at("e.example"), [], b"", 30) == 200
         assert names.asked == 1  # on the same connection
         with pytest.raises(PushFailed, match="may not go to"):
-            await sender.post(server.at("e.example"), [], b"", 5)
+            await sender.post(server.at("e.example"), [], b"", 30)
         assert names.asked == 2
 
 
@@ -183,10 +183,10 @@ async def test_listeners_of_the_deployment_are_no_targets(*, found: str) -> None
         vetting = Vetting(networks(["loopback", "0.0.0.0/0", "::/0"]), own)
         async with sending(vetting, resolve=Names([found])) as sender:
             with pytest.raises(PushFailed, match="leads back to this deployment"):
-                await sender.post(server.at("e.example"), [], b"", 5)
+                await sender.post(server.at("e.example"), [], b"", 30)
             assert server.connections == 0
         async with sending(vetting, resolve=Names(["127.0.0.1"])) as sender:
-            assert await sender.post(other.at("e.example"), [], b"", 5) == 200
+            assert await sender.post(other.at("e.example"), [], b"", 30) == 200
 
 
 @plain_test(story)
@@ -209,7 +209,7 @@ async def test_redirects_are_not_followed() -> None:
     async with Endpoints().serving() as inside, sending() as sender:
         redirect = f"HTTP/1.1 307 Go\r\nlocation: http://127.0.0.1:{inside.port}/\r\ncontent-length: 0\r\n\r\n"
         async with Endpoints(redirect.encode()).serving() as server:
-            assert await sender.post(server.at(), [], b"secret", 5) == 307
+            assert await sender.post(server.at(), [], b"secret", 30) == 307
         assert inside.requests == []
 
 
@@ -219,7 +219,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
 
     async def reported() -> None:
         async with Endpoints().serving() as server, sending() as sender:
-            assert await sender.post(server.at(), [], b"", 5) == 200
+            assert await sender.post(server.at(), [], b"", 30) == 200
 
     story(reported)
 
@@ -238,18 +238,21 @@ async def test_102_is_an_answer_although_http_waits_for_another() -> None:
         (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK, 200),
     ):
         async with Endpoints(answer).serving() as server, sending() as sender:
-            assert await sender.post(server.at(), [], b"", 5) == status
+            assert await sender.post(server.at(), [], b"", 30) == status
 
 
 @plain_test(story)
 async def test_silence_and_rubbish_are_failures() -> None:
     async with sending() as sender:
-        for answer, why in ((b"", "no answer within 0.2 s"), (b"rubbish\r\n\r\n", "illegal status line")):
+        for answer, why, within_s in (
+            (b"", "no answer within 0.2 s", 0.2),
+            (b"rubbish\r\n\r\n", "illegal status line", 30),
+        ):
             async with Endpoints(answer).serving() as server:
                 with pytest.raises(PushFailed, match=why):
-                    await sender.post(server.at(), [], b"", 0.2)
+                    await sender.post(server.at(), [], b"", within_s)
         with pytest.raises(PushFailed, match="cannot be connected to"):
-            await sender.post(server.at(), [], b"", 5)  # nobody listens there any more
+            await sender.post(server.at(), [], b"", 30)  # nobody listens there any more
 
 
 @pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
@@ -266,18 +269,18 @@ def test_the_certificate_is_that_of_the_name_whatever_the_address(tmp_path: Path
         trusted = ssl.create_default_context(cafile=str(authority.ca))
         here = Names(["127.0.0.1"])
         async with Endpoints().serving(context("e.example")) as server, sending(resolve=here, tls=trusted) as sender:
-            status = await sender.post(server.at("e.example", "https"), [(b"x-a", b"1")], b"body", 5)
+            status = await sender.post(server.at("e.example", "https"), [(b"x-a", b"1")], b"body", 30)
             assert status == (202 if protocol == "h2" else 200)
             headers, body = server.requests[0]
             assert (body, headers["x-a"]) == (b"body", "1")
             assert headers.get(":authority", headers.get("host")) == f"e.example:{server.port}"
             assert server.names == ["e.example"]
             with pytest.raises(PushFailed, match="certificate"):
-                await sender.post(server.at("other.example", "https"), [], b"body", 5)
+                await sender.post(server.at("other.example", "https"), [], b"body", 30)
             assert len(server.requests) == 1
         async with Endpoints().serving(context("e.example")) as server, sending(resolve=here) as sender:
             with pytest.raises(PushFailed, match="certificate"):
-                await sender.post(server.at("e.example", "https"), [], b"body", 5)
+                await sender.post(server.at("e.example", "https"), [], b"body", 30)
 
     story(reported)
 

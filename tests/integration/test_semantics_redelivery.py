@@ -176,12 +176,14 @@ def test_competing_subscribers_share_without_loss_or_repetition_while_they_join_
     topic, subscription = space.pair(ack_deadline_seconds=600)
     workers = [Worker(space, subscription, max_outstanding_messages=10) for _ in range(3)]
     everybody, ids, taken = list(workers), [], []
+    space.attached(subscription, 3)
     try:
         for step in range(60):
             ids += space.publish(topic, *[b"x"] * 20)
             if step == 20:
                 workers.append(Worker(space, subscription, max_outstanding_messages=10))
                 everybody.append(workers[-1])
+                space.attached(subscription, 4)
             if step == 40:
                 taken.append(workers.pop(0).leave())
 
@@ -202,6 +204,7 @@ def test_competing_subscribers_share_without_loss_or_repetition_while_they_join_
 def test_equal_subscribers_get_fair_shares(space):
     topic, subscription = space.pair(ack_deadline_seconds=600)
     workers = [Worker(space, subscription, max_outstanding_messages=5) for _ in range(4)]
+    space.attached(subscription, 4)
     try:
         for _ in range(50):
             space.publish(topic, *[b"x"] * 20)
