@@ -16,6 +16,7 @@ SCHEDULE_AHEAD_SECONDS_MAX = 366 * 86_400  # how far ahead a message may be sche
 
 # -- transport -------------------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX = 20 * 1024 * 1024  # largest gRPC message accepted; clients are built with the same ceiling
+RESOURCE_REQUEST_BYTES_MAX = 1 << 20  # of calls about topics, subscriptions, schemas, policies and options
 
 # -- subscribing -----------------------------------------------------------------------------------------------------
 ACK_REQUEST_BYTES_MAX = 512 * 1024  # documented size of Acknowledge and ModifyAckDeadline requests

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from syncpoint.base.model.errors import not_a
+from syncpoint.base.model.errors import InvalidArgument, not_a
+from syncpoint.base.model.limits import RESOURCE_REQUEST_BYTES_MAX
 from syncpoint.wire.protobuf.methods import Method
 from syncpoint.wire.transport.calls import Call, Unary
 from syncpoint.wire.transport.tasks import unary_async, unary_fair
@@ -28,12 +29,14 @@ def parsed(kind: type[_Message], request: bytes) -> _Message:
 
 def served(table: Mapping[Method, Callable[[Any], Awaitable[Message]]], *, fair: bool = False) -> dict[bytes, Unary]:
     """A table of unary methods from functions on messages. `fair`: they take turns, so that a caller with thousands of
-    them holds nobody else up."""
+    them holds nobody else up, and none may be large enough for a long turn."""
 
     def unary(path: Method, function: Callable[[Any], Awaitable[Message]]) -> Unary:
         kind = path.request
 
         async def run(call: Call, request: bytes) -> bytes:
+            if fair and len(request) > RESOURCE_REQUEST_BYTES_MAX:
+                raise InvalidArgument("", f"The request must not be larger than {RESOURCE_REQUEST_BYTES_MAX} bytes.")
             return (await function(parsed(kind, request))).SerializeToString()
 
         return unary_fair(run) if fair else unary_async(run)

@@ -98,6 +98,13 @@ def pull(number: int) -> tuple[str, dict[str, Any]]:
     return "Pull", {"subscription": S, "max_messages": number, "return_immediately": True}
 
 
+def masked(size: int) -> tuple[str, dict[str, Any]]:
+    request = pubsub.UpdateTopicRequest(topic={"name": T}, update_mask={"paths": ["labels"] * ((size - 60) // 8)})
+    while request.ByteSize() + 8 <= size:
+        request.update_mask.paths.append("labels")
+    return "UpdateTopic", {"topic": request.topic, "update_mask": request.update_mask}
+
+
 def listed(number: int) -> tuple[str, dict[str, Any]]:
     return "ListTopics", {"project": "projects/p", "page_size": number}
 
@@ -199,6 +206,18 @@ async def test_at_the_limit_and_one_beyond(harness: ServicerHarness, *, limit: L
     assert len(harness.memory.catalog.records()) == before, "nothing of it was done"
     method, fields = asked(limit.good)
     await harness.call(method, **fields)
+
+
+@simulated()
+async def test_a_request_about_a_resource_has_bounded_bytes(harness: ServicerHarness) -> None:
+    """No legal one comes near, so at the limit another bound is named."""
+    await harness.call("CreateTopic", name=T)
+    row = "| bytes of a request about topics, subscriptions, schemas or policies | | 1,048,576 |"
+    assert row in (Path(__file__).parents[4] / "docs" / "limits.md").read_text()
+    for size, refusal in ((1_048_576, "the maximum is 1000"), (1_048_584, "not be larger than 1048576 bytes")):
+        method, fields = masked(size)
+        with pytest.raises(InvalidArgument, match=refusal):
+            await harness.call(method, **fields)
 
 
 def test_the_page_of_limits_has_a_line_for_each() -> None:
