@@ -32,7 +32,7 @@ import grpc
 import yaml
 
 from syncpoint.base.model.errors import Code, SyncpointError
-from syncpoint.front.client.edge_publisher import EdgePublisher
+from syncpoint.client.edge_publisher import EdgePublisher
 from syncpoint.front.client.switching_receiver import MESSAGE_ID
 from syncpoint.testing.rigs.official import Api, eventually
 from syncpoint.testing.server_process import ServerProcess

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.base.model.errors import Code
-from syncpoint.front.client.edge_route import PAUSE_S, REST_FIRST_S, REST_MAX_S, EdgeRoute, PlaceHealth
+from syncpoint.client.edge_route import PAUSE_S, REST_FIRST_S, REST_MAX_S, EdgeRoute, PlaceHealth
 
 pytestmark = pytest.mark.shows("edge")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from syncpoint.base.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, Unprocessed
-from syncpoint.front.client.edge_publisher import EdgeDeadlineMissed, EdgePublisher
+from syncpoint.client.edge_publisher import EdgeDeadlineMissed, EdgePublisher
+from syncpoint.client.service_link import Connecting
 from syncpoint.front.client.switching_receiver import MESSAGE_ID
 from syncpoint.wire.protobuf.messages import pubsub
 
@@ -35,8 +39,13 @@ class HeldPlace:
         """Nothing is open."""
 
 
-def publisher(places: dict[str, HeldPlace], **options: Any) -> EdgePublisher:
-    return EdgePublisher({name: name for name in places}, TOPIC, connect=places.__getitem__, **options)
+@contextmanager
+def publisher(places: dict[str, HeldPlace], **options: Any) -> Iterator[EdgePublisher]:
+    with (
+        mock.patch.object(Connecting, "channel", lambda self, address: places[address]),
+        EdgePublisher({name: name for name in places}, TOPIC, **options) as edge,
+    ):
+        yield edge
 
 
 def test_a_message_is_stored_by_the_place_that_can() -> None:

@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from syncpoint.base.model.errors import Code, SyncpointError, Unprocessed
-from syncpoint.front.client.client import ClientCalls, parse_endpoint
-from syncpoint.front.client.edge_route import PASSING, EdgeRoute, PlaceHealth
+from syncpoint.client.client_options import PASSING
+from syncpoint.client.edge_route import EdgeRoute, PlaceHealth
+from syncpoint.client.loop_thread import LoopThread
+from syncpoint.client.publishers import Shown, Tls
+from syncpoint.client.service_link import Connecting, ServiceLink
 from syncpoint.front.client.switching_receiver import MESSAGE_ID
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
-from syncpoint.wire.transport.client import Channel
 
 
 class EdgeDeadlineMissed(SyncpointError):
@@ -60,31 +61,34 @@ class EdgePublisher:
         *,
         deadline_s: float = 5.0,
         patience_s: float | None = None,
-        connect: Callable[[str], ClientCalls] | None = None,
+        tls: Tls | None = None,
+        credentials: Shown | None = None,
     ) -> None:
         """`places`: HOST:PORT by name, most preferred first; `patience_s`: a place that has not answered for this long
-        is not waited for alone (default: a quarter of the deadline); `connect`: for TLS or credentials.
+        is not waited for alone (default: a quarter of the deadline). Raises `InvalidArgument`.
         """
         self._topic, self._deadline_s = topic, deadline_s
         self._patience_s = deadline_s / 4 if patience_s is None else patience_s
         self._health = PlaceHealth(list(places))
-        self._connect = connect or _plain
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="edge-publisher", daemon=True)
-        self._channels = {name: self._connect(endpoint) for name, endpoint in places.items()}
+        connecting = {name: Connecting.of(one, tls=tls, credentials=credentials) for name, one in places.items()}
         self._sending: set[asyncio.Task[None]] = set()
+        self._thread = LoopThread("syncpoint-edge")
+
+        async def make() -> dict[str, ServiceLink]:
+            return {name: ServiceLink(one) for name, one in connecting.items()}
+
+        self._links = self._thread.run(make())
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._thread.run(self._close())
+        finally:
+            self._thread.stop()
 
     def publish(
         self,
@@ -101,13 +105,8 @@ class EdgePublisher:
         named = {MESSAGE_ID: str(uuid.uuid4()), **(attributes or {})}
         request = pubsub.PublishRequest(topic=self._topic)
         request.messages.add(data=data, attributes=named, ordering_key=ordering_key)
-        found: EdgeReceipt = self._run(
-            self._publish(request.SerializeToString(), named[MESSAGE_ID], deadline_s or self._deadline_s)
-        )
-        return found
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        message = request.SerializeToString()
+        return self._thread.run(self._publish(message, named[MESSAGE_ID], deadline_s or self._deadline_s))
 
     async def _publish(self, message: bytes, identity: str, deadline_s: float) -> EdgeReceipt:
         begun_s = time.monotonic()
@@ -116,7 +115,7 @@ class EdgePublisher:
         outcomes: dict[str, str] = {}
         while (now_s := time.monotonic()) < begun_s + deadline_s:
             for name in route.sends(now_s):
-                task = self._loop.create_task(self._send(name, message, begun_s + deadline_s - now_s, news))
+                task = asyncio.create_task(self._send(name, message, begun_s + deadline_s - now_s, news))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
             try:
@@ -140,7 +139,7 @@ class EdgePublisher:
         """Once it is under way it goes to its end, though another place may have been quicker."""
         path = methods.PUBLISHER.Publish
         try:
-            answer = await self._channels[name].unary(path, message, timeout=timeout_s)
+            answer = await self._links[name].call(path, message, timeout_s)
         except SyncpointError as error:
             news.put_nowait((name, error))
         else:
@@ -151,9 +150,5 @@ class EdgePublisher:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*self._sending, return_exceptions=True)
-        for channel in self._channels.values():
-            await channel.close()
-
-
-def _plain(endpoint: str) -> ClientCalls:
-    return Channel(*parse_endpoint(endpoint))
+        for link in self._links.values():
+            await link.close()

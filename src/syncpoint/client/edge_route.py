@@ -13,22 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from syncpoint.base.model.errors import Code
+from syncpoint.client.client_options import PASSING
 
 REST_FIRST_S: Final = 1.0
 REST_MAX_S: Final = 30.0
 PAUSE_S: Final = 0.2  # between two rounds of refusals
-PASSING: Final = frozenset(
-    {
-        Code.UNAVAILABLE,
-        Code.DEADLINE_EXCEEDED,
-        Code.INTERNAL,
-        Code.UNKNOWN,
-        Code.ABORTED,
-        Code.CANCELLED,
-        Code.RESOURCE_EXHAUSTED,
-    }
-)
-"""What may be over the next moment. Every other code lasts: where all places have one, there is no use in going on."""
 
 
 class PlaceHealth:
