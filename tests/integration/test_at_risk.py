@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -68,13 +69,15 @@ def taken(space, subscription, count):
 
 def received(space, subscription):
     """All that comes, acknowledged, until nothing comes any more and nothing waits."""
-    found, silent = set(), 0
+    found, silent, end = set(), 0, time.monotonic() + 120
     while silent < 2:
-        fresh = space.peek(subscription)
-        silent = 0 if fresh else silent + 1
+        assert time.monotonic() < end
+        fresh = space.pull_once(subscription, 1000, wait=1)
         found |= {place(one.message.message_id) for one in fresh}
         if fresh:
             space.ack(subscription, *fresh)
+        left = space.asked("GetSubscriptionState", subscription=subscription).backlog_messages
+        silent = 0 if fresh or left else silent + 1
     return found
 
 
