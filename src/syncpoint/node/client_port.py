@@ -53,6 +53,7 @@ from syncpoint.front.api.receipted_publish import ReceiptedPublish
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.front.api.server_admin import ServerAdmin
+from syncpoint.front.api.snapshot_request import snapshot_copy_methods
 from syncpoint.front.api.tenant_admin import TenantAdmin
 from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
@@ -258,6 +259,7 @@ class ClientPort:
             **AccountsService(control, accounts, gate).methods(),
             **seek_methods(control),
             **home_methods(control),
+            **snapshot_copy_methods(control),
             **backend.admin.methods(),
             **ClientAdmin(backend.admin.options, everybody, backend.held, gate).methods(),
         }

@@ -25,6 +25,7 @@ from syncpoint.base.kernel.errors import Malformed
 from syncpoint.base.model.errors import FailedPrecondition, InvalidArgument, NotFound, ResetBySeek, Unavailable
 from syncpoint.broker.pipeline import offset_runs
 from syncpoint.broker.pipeline.ack_books import NUMBER, AckBooks, Book, fresh_runs, held_runs
+from syncpoint.broker.pipeline.ack_snapshots import SnapshotSets, list_snapshots
 from syncpoint.broker.pipeline.copied_intervals import OffsetBlock, copied_from, copied_to
 from syncpoint.broker.pipeline.epochs import EpochState
 from syncpoint.broker.pipeline.links import LinkState
@@ -77,6 +78,7 @@ class AckExchange:
         self.publish, self.catalog, self.state = publish, publish.catalog, state
         with of_this_format(lambda: "a fact of exchanged acknowledgements in the log"):
             self.books = AckBooks(publish.memory.extensions.pop(NUMBER, []))
+        self.snapshots = SnapshotSets(publish, state.copies)
         self._translated: dict[tuple[int, str], _Translated] = {}
         publish.extensions.append(self)
         publish.on_leaving.append(self._source_leaves)
@@ -116,7 +118,7 @@ class AckExchange:
         generation = self._generation(record)
         book = self._open(record, asked.link, generation)
         found: Iterator[_Reported] = iter(())
-        if not asked.homes_only:
+        if not asked.homes_only and not asked.snapshot:
             found = self._sets_of_link(record, book) if asked.link else self._own_sets(record, book)
         answer = pipeline.AckChangesResponse(
             generation=generation, source_topic=link.source_topic if link else self._topic(record)
@@ -128,6 +130,10 @@ class AckExchange:
         if record.target is not None and record.target.time_ns is not None:
             answer.seek_time.FromNanoseconds(_in_range(record.target.time_ns))
         _report(answer, found, asked)
+        if asked.snapshot:
+            answer.held.extend(self.snapshots.held(record, asked.snapshot, link))
+        elif not asked.homes_only:
+            list_snapshots(self.publish, record, asked.snapshots_seen, answer)
         await persisted(self.publish)
         if self._generation(record) != generation:
             raise _being_reset(record)
@@ -187,11 +193,14 @@ class AckExchange:
         """MergeAcks."""
         record = subscription_named(self.catalog, asked.subscription)
         link = self._check(asked, record)
-        if sum(len(one.runs) for one in asked.sources) > MERGED_BYTES_MAX or len(asked.sources) > SOURCES_MAX:
+        parts = [*(one.runs for one in asked.sources), *(one.runs for one in asked.held)]
+        if sum(map(len, parts)) > MERGED_BYTES_MAX or len(parts) > SOURCES_MAX:
             raise InvalidArgument(
                 "sources", f"may hold up to {MERGED_BYTES_MAX} bytes of runs, of {SOURCES_MAX} sources"
             )
         self.publish.commit.check_writable()
+        if asked.snapshot:
+            return await self._fill_snapshot(asked, record, link)
         generation = self._generation(record)
         _check_generation(record, asked.generation, generation)
         book = self._open(record, asked.link, generation)
@@ -204,6 +213,16 @@ class AckExchange:
                 self._merge_copied(record, book, source, runs)
             else:
                 self._acknowledge(record, source, runs)
+        await persisted(self.publish)
+        return answer
+
+    async def _fill_snapshot(
+        self, asked: pipeline.MergeAcksRequest, record: Subscription, link: LinkState | None
+    ) -> pipeline.MergeAcksResponse:
+        book = self._open(record, asked.link, self._generation(record))
+        known = self._sets_of_link(record, book) if asked.link else self._own_sets(record, book)
+        acknowledged = {one.source: one.acks for one in known}
+        answer = self.snapshots.fill(record, asked, link, acknowledged)
         await persisted(self.publish)
         return answer
 

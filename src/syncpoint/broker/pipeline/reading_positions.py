@@ -13,7 +13,7 @@ from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.catalog import Catalog
-from syncpoint.catalog.metadata.records import CREATING, Snapshot, Subscription, Topic
+from syncpoint.catalog.metadata.records import COPYING, CREATING, Snapshot, Subscription, Topic
 from syncpoint.wire.protobuf.messages import pipeline
 
 
@@ -74,7 +74,7 @@ def subscription_named(catalog: Catalog, name: str, field: str = "subscription")
 def snapshot_named(catalog: Catalog, name: str, topic: int, field: str = "snapshot") -> Snapshot:
     """A snapshot of the topic's incarnation. Raises `InvalidArgument`, `NotFound`."""
     record = catalog.snapshot(parse_snapshot(name))
-    if record is None or record.status == CREATING:
+    if record is None or record.status in (CREATING, COPYING):
         raise NotFound(name)
     if record.topic_incarnation != topic:
         raise InvalidArgument(field, f"{name} is a snapshot of another topic, or of an earlier one with the same name")

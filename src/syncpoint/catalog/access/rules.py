@@ -272,7 +272,7 @@ RULES: Final[dict[str, Rule]] = {
     **_of(
         methods.ACK_EXCHANGE,
         dict.fromkeys(
-            ("AckChanges", "MergeAcks", "FollowSeek", "SetHome"),
+            ("AckChanges", "MergeAcks", "FollowSeek", "FollowSnapshot", "SetHome"),
             all_of(on("syncpoint.subscriptions.exchangeAcks", "subscription", _SUBSCRIPTION)),
         ),
     ),

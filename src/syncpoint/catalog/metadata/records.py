@@ -85,6 +85,7 @@ class TopicSchema(NamedTuple):
 
 ACTIVE = "active"
 CREATING = "creating"
+COPYING = "copying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,8 @@ def _features_of(record: Subscription) -> Feature:
 class Snapshot:
     """What a subscription had acknowledged at one moment.
 
-    Each chain keeps its part; of a cluster, `status` is CREATING until all of them have. `generation` is the
-    subscription's at its creation.
+    Each chain keeps its part; of a cluster, `status` is CREATING until all of them have, and of a copy of another
+    site's COPYING until it is whole. `generation` is the subscription's at its creation.
     """
 
     incarnation: int

@@ -24,6 +24,7 @@ from syncpoint.catalog.metadata.catalog import Catalog
 from syncpoint.catalog.metadata.entity_options import stopped_lanes, without_drained
 from syncpoint.catalog.metadata.records import (
     ACTIVE,
+    COPYING,
     CREATING,
     CatalogChange,
     ChangeOp,
@@ -114,7 +115,7 @@ class ControlPlane:
         incarnation whose creation was not finished. An unfinished snapshot of the same name gives way.
         """
         if not self.commits.staged:
-            await self.commits.commit([CatalogChange.put(record)])
+            await self.commits.commit([*self._giving_way(record), CatalogChange.put(record)])
             return
         await self.commits.confirm(record.topic_incarnation, await self._begin(record))
         for _ in range(_CONFLICTS_MAX):
@@ -130,6 +131,11 @@ class ControlPlane:
             except Conflict:
                 continue
         raise Aborted("Other callers kept changing the catalog while this request ran. Try again.")
+
+    async def begin_copy(self, record: Snapshot, together: Sequence[CatalogChange]) -> None:
+        """Keep from now on what a snapshot may hold that is COPYING; returns when every chain does."""
+        changes = [*self._giving_way(record), *together, CatalogChange.put(record)]
+        await self.commits.confirm(record.topic_incarnation, (await self.commits.commit(changes))[-1].revision)
 
     async def seek(
         self,
@@ -185,14 +191,15 @@ class ControlPlane:
 
     async def _begin(self, record: Subscription | Snapshot) -> int:
         """The revision at which the record came to be."""
-        changes = [CatalogChange.put(_in_state(record, CREATING))]
-        if isinstance(record, Snapshot):
-            unfinished = self.catalog.snapshot(record.name)
-            if unfinished is not None:
-                changes.insert(0, CatalogChange.delete(unfinished))
-        elif self._known(record) is not None:
+        if isinstance(record, Subscription) and self._known(record) is not None:
             return record.created_revision
+        changes = [*self._giving_way(record), CatalogChange.put(_in_state(record, CREATING))]
         return (await self.commits.commit(changes))[-1].revision
+
+    def _giving_way(self, record: Subscription | Snapshot) -> list[CatalogChange]:
+        """What is deleted for a new record: an unfinished snapshot of its name."""
+        unfinished = self.catalog.snapshot(record.name) if isinstance(record, Snapshot) else None
+        return [] if unfinished is None else [CatalogChange.delete(unfinished)]
 
     def _note(self, record: Record) -> None:
         """Note that everything acts by this record."""
@@ -247,8 +254,8 @@ def bounded_time_ns(time_ns: int) -> int:
 
 
 def is_creating(record: Subscription | Snapshot) -> bool:
-    """Whether the creation of a record is not finished."""
-    return (record.state if isinstance(record, Subscription) else record.status) == CREATING
+    """Whether the creation of a record, or the copying of a snapshot, is not finished."""
+    return (record.state if isinstance(record, Subscription) else record.status) in (CREATING, COPYING)
 
 
 def _in_state(record: Subscription | Snapshot, state: str) -> Subscription | Snapshot:

@@ -27,7 +27,7 @@ from syncpoint.base.model.names import (
 from syncpoint.broker.push.addresses import Vetting
 from syncpoint.catalog.access.authors import caller
 from syncpoint.catalog.access.tenant_book import TenantBook
-from syncpoint.catalog.metadata.records import CatalogChange, Snapshot, Subscription, Topic
+from syncpoint.catalog.metadata.records import COPYING, CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.catalog.transforms.definitions import check_transforms
 from syncpoint.catalog.transforms.message_transforms import Transformer
 from syncpoint.cluster.control.plane import ControlPlane, is_creating
@@ -134,7 +134,8 @@ class CatalogService:
         self, request: pubsub.ListTopicSnapshotsRequest
     ) -> pubsub.ListTopicSnapshotsResponse:
         """ListTopicSnapshots: names."""
-        records = self._catalog.snapshots_of(self._topic(request.topic).incarnation)
+        found = self._catalog.snapshots_of(self._topic(request.topic).incarnation)
+        records = [one for one in found if one.status != COPYING]
         names, token = _named_page(request, "snapshots", records)
         return pubsub.ListTopicSnapshotsResponse(snapshots=names, next_page_token=token)
 
@@ -264,7 +265,8 @@ class CatalogService:
     async def list_snapshots(self, request: pubsub.ListSnapshotsRequest) -> pubsub.ListSnapshotsResponse:
         """ListSnapshots."""
         found, token = self._listed(request, "snapshots", self._catalog.snapshots_in)
-        return pubsub.ListSnapshotsResponse(snapshots=map(self._snapshot_message, found), next_page_token=token)
+        shown = [self._snapshot_message(one) for one in found if one.status != COPYING]
+        return pubsub.ListSnapshotsResponse(snapshots=shown, next_page_token=token)
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class CatalogService:
 
     def _snapshot(self, name: str) -> Snapshot:
         record = self._catalog.snapshot(parse_snapshot(name))
-        if record is None:
+        if record is None or record.status == COPYING:
             raise NotFound(name)
         return record
 

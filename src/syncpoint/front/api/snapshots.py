@@ -16,7 +16,7 @@ from syncpoint.front.api.validate import check_labels, config_of
 from syncpoint.wire.protobuf.messages import pubsub
 
 _NANOS = 10**9
-_NOT_KEPT = ("name", "topic", "expire_time")
+NOT_KEPT = ("name", "topic", "expire_time")
 _MUTABLE = frozenset({"labels"})
 
 
@@ -44,7 +44,7 @@ def new_snapshot(
         name=request.name,
         topic_incarnation=subscription.topic_incarnation,
         topic_name=subscription.topic_name,
-        config=config_of(pubsub.Snapshot(labels=dict(request.labels)), _NOT_KEPT),
+        config=config_of(pubsub.Snapshot(labels=dict(request.labels)), NOT_KEPT),
         created_ns=now_ns,
         expire_ns=now_ns + round(lifetime_s * _NANOS),
         subscription=subscription.incarnation,
@@ -58,7 +58,7 @@ def changed_snapshot(record: Snapshot, request: pubsub.UpdateSnapshotRequest) ->
     message = pubsub.Snapshot.FromString(record.config)
     masks.merge(message, request.snapshot, paths)
     check_labels(dict(message.labels))
-    return replace(record, config=config_of(message, _NOT_KEPT))
+    return replace(record, config=config_of(message, NOT_KEPT))
 
 
 def snapshot_message(record: Snapshot, topic: Topic | None) -> pubsub.Snapshot:

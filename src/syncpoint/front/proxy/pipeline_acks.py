@@ -35,7 +35,7 @@ AGREE_PAUSE_S = 0.1
 
 
 class ClusterAcks:
-    """The service, but for FollowSeek, which is one of the control plane."""
+    """The service, but for what is done by the control plane."""
 
     def __init__(
         self,
@@ -70,6 +70,8 @@ class ClusterAcks:
                 joined: pipeline.AckChangesResponse = answers[0]
                 for one in answers[1:]:
                     joined.sources.extend(one.sources)
+                    joined.held.extend(one.held)
+                    _join_snapshots(joined, one)
                     joined.more |= one.more
                 encoded: bytes = joined.SerializeToString()
                 return encoded
@@ -84,7 +86,9 @@ class ClusterAcks:
             return await self.chains.call(await self._home(asked.link), EXCHANGE.MergeAcks, request, deadline)
         answers = await self._ask(record, EXCHANGE.MergeAcks, request, deadline)
         answer = pipeline.MergeAcksResponse(
-            newly=sum(one.newly for one in answers), refused=sum(one.refused for one in answers)
+            newly=sum(one.newly for one in answers),
+            refused=sum(one.refused for one in answers),
+            lacking=sum(one.lacking for one in answers),
         )
         encoded: bytes = answer.SerializeToString()
         return encoded
@@ -107,3 +111,11 @@ class ClusterAcks:
         if chain is None:
             raise NotFound(link, f"{link} has copied nothing yet: Link not found (resource={link}).")
         return chain
+
+
+def _join_snapshots(joined: pipeline.AckChangesResponse, other: pipeline.AckChangesResponse) -> None:
+    """Chains that know different states of the catalog list all that one of them knows."""
+    if joined.snapshots_at != other.snapshots_at:
+        joined.snapshots_at = 0
+    known = {one.snapshot for one in joined.snapshots}
+    joined.snapshots.extend(one for one in other.snapshots if one.snapshot not in known)

@@ -48,7 +48,7 @@ def acks(settings: Settings, file: Path) -> None:
             f"{one['brought']:,}",
             str(one["seeks"]),
             f"{max(0.0, now - one['at']):.0f} s ago" if one["at"] else "never",
-            one["why"] or "exchanged",
+            one["why"] or "; ".join(["exchanged", *(f"snapshot {note}" for note in one.get("notes", ()))]),
         )
         for one in shown
     ]

@@ -34,6 +34,7 @@ from syncpoint.front.api.options_admin import LIMITS, take_limits
 from syncpoint.front.api.publisher import PublisherService
 from syncpoint.front.api.schema_handlers import SchemaService
 from syncpoint.front.api.seek_request import seek_methods
+from syncpoint.front.api.snapshot_request import snapshot_copy_methods
 from syncpoint.front.api.streaming_pull import StreamingPullService
 from syncpoint.front.api.subscriber import SubscriberService
 from syncpoint.node.upkeep import Upkeep
@@ -100,6 +101,7 @@ class ServicerHarness(ForwarderHarness):
             **self.streams.internal_methods(),
             **seek_methods(self.control),
             **home_methods(self.control),
+            **snapshot_copy_methods(self.control),
             **CatalogService(self.control, Vetting(), transformer=self.transformer).methods(),
             **SchemaService(self.control, self.compiler, _at_once).methods(),
             **IamService(self.control, Policies(self.control.catalog)).methods(),

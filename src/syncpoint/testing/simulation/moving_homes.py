@@ -12,8 +12,8 @@ from typing import Any
 
 from syncpoint.base.model.errors import Unavailable
 from syncpoint.broker.pipeline.writing import persisted
-from syncpoint.catalog.metadata.records import CatalogChange, Subscription
-from syncpoint.front.api import home_request
+from syncpoint.catalog.metadata.records import CatalogChange, Snapshot
+from syncpoint.front.api import home_request, snapshot_request
 from syncpoint.programs.federation.acks.home_move import HomeMove, MovedHome
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.spec import FederatedCluster
@@ -41,14 +41,37 @@ class SiteControl:
         self._site.apply(*changes)
         await persisted(self._site.publish)
 
-    async def confirm(self, record: Subscription) -> None:
+    async def confirm(self, *record: Any) -> None:
         """Nothing is served elsewhere."""
+
+    @property
+    def commits(self) -> SiteControl:
+        """Which confirms."""
+        return self
+
+    @property
+    def clock(self) -> Any:
+        return self._site.clock
+
+    def next_incarnation(self) -> int:
+        """A number for a new record."""
+        found: int = self.catalog.incarnation + 1
+        return found
+
+    async def begin_copy(self, record: Snapshot, together: Sequence[CatalogChange]) -> None:
+        """As the control plane of a node."""
+        known = self.catalog.snapshot(record.name)
+        gone = [] if known is None else [CatalogChange.delete(known)]
+        await self.commit([*gone, *together, CatalogChange.put(record)])
 
 
 def home_methods(site: SimSite) -> Methods:
-    """The shipped method, whose caller is not judged here."""
-    with patched(home_request, checked_again=lambda control, function: function):
-        return home_request.home_methods(SiteControl(site))  # type: ignore[arg-type]
+    """The shipped methods, whose caller is not judged here."""
+    table: dict[bytes, Any] = {}
+    for room, made in ((home_request, "home_methods"), (snapshot_request, "snapshot_copy_methods")):
+        with patched(room, checked_again=lambda control, function: function):
+            table.update(getattr(room, made)(SiteControl(site)))
+    return table
 
 
 class SiteServers:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.broker.pipeline import ack_exchange
+from syncpoint.broker.pipeline import ack_exchange, ack_snapshots
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
 from syncpoint.catalog.metadata.home_sites import HomeSite
 from syncpoint.programs.federation.acks import ack_pair
@@ -15,7 +15,7 @@ from syncpoint.programs.federation.acks.ack_rounds import AckRounds
 from syncpoint.programs.federation.acks.copied_tail import CopiedTail
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.site_runs import DELETED, HOMED, KEPT, run_sites
+from syncpoint.testing.simulation.site_runs import DELETED, HOMED, KEPT, SNAPPED, run_sites
 
 
 @planted(KEPT, seed=27, run=run_sites)
@@ -47,6 +47,12 @@ def maps_go_with_their_messages() -> AbstractContextManager[None]:
         patched(AckExchange, _block_leaves=lambda self, block: None),
         patched(AckExchange, _source_leaves=lambda self, source: None),
     )
+
+
+@planted(SNAPPED, seed=20, run=run_sites)
+def snapshots_wait_for_no_copies() -> AbstractContextManager[None]:
+    """A copied snapshot is shown before all that was acknowledged in the original is copied (rule 30)."""
+    return patched(ack_snapshots, _reached=lambda link, source: 1 << 60)
 
 
 @planted(HOMED, seed=0, run=run_sites)

@@ -350,6 +350,8 @@ SITES_WANTED = frozenset(
         "a round stands still",
         "a seek",
         "a seek is followed",
+        "a snapshot is copied",
+        "a snapshot is deleted",
         "deletion",
     }
 )

@@ -19,18 +19,20 @@ from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SeededRandom
 from syncpoint.broker.pipeline.links import LinkState
 from syncpoint.catalog.metadata.seek_stamps import stamped
-from syncpoint.programs.federation.acks import ack_pair
-from syncpoint.programs.federation.acks.ack_pair import AckPair, RoundResult, SiteEnd
+from syncpoint.programs.federation.acks.ack_pair import AckPair, RoundResult
+from syncpoint.programs.federation.acks.snapshot_pair import AckCall, OriginLinks, SiteEnd
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.moving_homes import SiteServers, home_methods
 from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.testing.simulation.sim_site import SUBSCRIPTION, SimSite, StoredMessage
+from syncpoint.testing.simulation.site_snapshots import SiteSnapshots
 
 KEPT, DELETED = "kept", "deleted"  # a topic with a retention, and seeks; or what is acknowledged is deleted
+SNAPPED = "snapped"  # as deleted, with snapshots
 HOMED = "homed"  # as kept, without seeks: one of three sites delivers, and that moves
 STEPS = 60
 ROUNDS_MAX = 40
-Round = Generator[ack_pair.AckCall, Any, RoundResult]
+Round = Generator[AckCall, Any, RoundResult]
 Stamp = tuple[int, str]
 _T = TypeVar("_T")
 
@@ -51,7 +53,7 @@ class _Flow:
     def begin(self) -> None:
         """A link that begins anew knows nothing."""
         ends = SiteEnd(self.source.name, SUBSCRIPTION), SiteEnd(self.target.name, SUBSCRIPTION)
-        self.pair = AckPair(self.name, *ends)
+        self.pair = AckPair(self.name, *ends, [OriginLinks(self.target.name + self.source.name, "")])
 
 
 class SiteRun:
@@ -59,7 +61,7 @@ class SiteRun:
 
     def __init__(self, seed: int, shape: str, trace: Trace | None) -> None:
         self.random, self.clock, self._trace = SeededRandom(seed), ManualClock(), trace
-        self.kept, self.homed = shape != DELETED, shape == HOMED
+        self.kept, self.homed = shape in (KEPT, HOMED), shape == HOMED
         retention_s = 30 * 86_400 if self.kept else 0
         names = "abc" if self.homed else "ab"
         self.sites = [SimSite(name, self.random, self.clock, retention_s, home_methods) for name in names]
@@ -73,6 +75,8 @@ class SiteRun:
         self.published_ns: dict[bytes, int] = {}
         self.seeks: dict[Stamp, int] = {}
         self.violations: list[str] = []
+        self.snapshots = SiteSnapshots(self.sites, self.random, self.happened, self.violations)
+        self.snapped = shape == SNAPPED
 
     def note(self, text: str) -> None:
         if self._trace is not None:
@@ -113,6 +117,8 @@ class SiteRun:
             self._move()
         elif self.kept:
             self._seek(site)
+        elif self.snapped and lot < 97:
+            self.snapshots.step(site)
         else:
             self.happened["deletion"] += 1
             site.collect()
@@ -317,6 +323,7 @@ class SiteRun:
                     self.violations.append(f"nothing is lost: {data!r} is not stored at {site.name}")
             for data in sorted((owed & there) - left):
                 self.violations.append(f"nothing is lost: {data!r} waits nowhere at {site.name}")
+        self.snapshots.judge()
         everywhere = stored[0].intersection(*stored[1:])
         differ = waiting[0].union(*waiting[1:]) - waiting[0].intersection(*waiting[1:])
         for data in sorted(differ & everywhere):
@@ -331,9 +338,9 @@ def run_sites(
     beyond: bool = False,
     trace: Trace | None = None,
 ) -> RunResult:
-    """Run one seed. `shape`: `KEPT`, `DELETED` or `HOMED`; drawn from the seed unless given."""
+    """Run one seed. `shape`: `KEPT`, `DELETED`, `HOMED` or `SNAPPED`; drawn from the seed unless given."""
     begun = time.monotonic()
-    shape = shape or (KEPT, DELETED, HOMED)[seed % 3]
+    shape = shape or (KEPT, DELETED, HOMED, SNAPPED)[seed % 4]
     if trace is None:
         logging.disable(logging.CRITICAL)
     try:

@@ -23,7 +23,7 @@ from syncpoint.broker.publish.facts.recovery import drop_ledgers, reconcile_sour
 from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.intake import seek
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
-from syncpoint.catalog.metadata.records import CREATING, CatalogChange, ChangeOp, Snapshot, Subscription, Topic
+from syncpoint.catalog.metadata.records import COPYING, CREATING, CatalogChange, ChangeOp, Snapshot, Subscription, Topic
 from syncpoint.catalog.metadata.restored_topics import NOTHING, lost_of
 from syncpoint.log.storage.record import EntryKind
 
@@ -238,7 +238,7 @@ class Follower:
         forwarder = self.forwarder
         for record in snapshots:
             ledger = forwarder.ledgers.get(record.subscription)
-            creating = self.whole or record.status == CREATING
+            creating = self.whole or record.status in (CREATING, COPYING)
             if record.incarnation in forwarder.snapshots or not creating or ledger is None:
                 continue
             if record.generation is None or record.generation == ledger.generation:

@@ -12,6 +12,7 @@ from syncpoint.base.model.delivery import Done
 from syncpoint.base.model.errors import NotFound
 from syncpoint.base.model.lanes import in_lane
 from syncpoint.broker.publish.facts.ledger import Ledger, SnapshotState, copy_lanes
+from syncpoint.broker.publish.facts.source import Source
 from syncpoint.broker.publish.facts.source_ends import offset_since
 from syncpoint.broker.publish.intake.forwarder import PublishForwarder
 from syncpoint.catalog.metadata.entity_options import lanes_of
@@ -36,20 +37,13 @@ def seek_to_time(
 
 def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int) -> dict[int, AckSet]:
     """The acknowledged sets of a seek to a time. Raises storage errors."""
-    ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.sure_ns()
-    topic = forwarder.catalog.topic_of(record)
-    topic_cut = now - topic.retention_s * _NS if topic is not None and topic.retention_s else None
-    own_cut = now - record.retention_s * _NS if record.retain_acked else None
+    ledger = forwarder.ledgers[record.incarnation]
     acks: dict[int, AckSet] = {}
     for source in forwarder.sources.of_topic(record.topic_incarnation):
         number = source.number
         held = ledger.known(number)
         fresh = held.copy() if held is not None else AckSet()
-        revive = source.end
-        if own_cut is not None:
-            revive = max(offset_since(forwarder.store, source, own_cut), ledger.start.get(number, 0))
-        if topic_cut is not None:
-            revive = min(revive, offset_since(forwarder.store, source, topic_cut))
+        revive = retained_since(forwarder, record, ledger, source)
         if not source.sealed and time_ns > forwarder.commit.newest_ns:
             boundary = source.end  # also what is on its way to the disks, which storage does not count yet
         else:
@@ -61,6 +55,20 @@ def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
                 fresh.add(in_lane(lane, 0), in_lane(lane, boundary))
         acks[number] = fresh
     return acks
+
+
+def retained_since(forwarder: PublishForwarder, record: Subscription, ledger: Ledger, source: Source) -> int:
+    """The offset of a source from which on messages are stored although they are acknowledged; its end: none is.
+    Raises storage errors.
+    """
+    now, topic = forwarder.clock.sure_ns(), forwarder.catalog.topic_of(record)
+    since = source.end
+    if record.retain_acked:
+        own = offset_since(forwarder.store, source, now - record.retention_s * _NS)
+        since = max(own, ledger.start.get(source.number, 0))
+    if topic is not None and topic.retention_s:
+        since = min(since, offset_since(forwarder.store, source, now - topic.retention_s * _NS))
+    return since
 
 
 def seek_to_snapshot(

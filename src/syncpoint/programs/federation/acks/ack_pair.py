@@ -6,39 +6,25 @@ it, as ranges, and what is there changes nothing.
 Promises: an acknowledgement is brought in the generation in which it was made, or not at all (protocol rule 28). Of
 seeks at both ends the one with the higher stamp, of equal numbers that of the site with the later name, is done at the
 other one, and all of its state follows (rule 30): both ends come to the same, however calls are lost or repeated. An
-end that does not know the newest home of the subscription learns of it before anything else.
+end that does not know the newest home of the subscription learns of it before anything else. Snapshots come before
+acknowledgements (`snapshot_pair`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from syncpoint.base.model.errors import Code, SyncpointError
 from syncpoint.base.model.key_homes import SLOTS, SlotHome, Slots, later, ranges_of, slots_of
 from syncpoint.catalog.metadata.home_sites import fill_ranges, ranges_in
+from syncpoint.programs.federation.acks.snapshot_pair import AckCall, OriginLinks, SiteEnd, SnapshotPair
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
-from syncpoint.wire.protobuf.methods import Method
 
 MERGED_BYTES_MAX = 1 << 20
 EXCHANGE = methods.ACK_EXCHANGE
-
-
-class SiteEnd(NamedTuple):
-    """A subscription at one site."""
-
-    site: str
-    subscription: str
-
-
-class AckCall(NamedTuple):
-    """A call that the machine asks for: at the flow's source, or at its target."""
-
-    at_source: bool
-    method: Method
-    request: Any
 
 
 class RoundResult(NamedTuple):
@@ -77,10 +63,13 @@ class _Brought:
 
 
 class AckPair:
-    """`source`, `target`: the ends of the flow, whose record at the target is named `link`."""
+    """`source`, `target`: the ends of the flow, whose record at the target is named `link`. `others`: messages that do
+    not come by it, and both ends have.
+    """
 
-    def __init__(self, link: str, source: SiteEnd, target: SiteEnd) -> None:
+    def __init__(self, link: str, source: SiteEnd, target: SiteEnd, others: Sequence[OriginLinks] = ()) -> None:
         self.link, self.source, self.target = link, source, target
+        self.snapshots = SnapshotPair((source, target), [OriginLinks("", link), *others])
         self._generations = (0, 0)
         self._from_source, self._from_target = _Brought(), _Brought()
 
@@ -111,6 +100,8 @@ class AckPair:
             self._from_source, self._from_target = _Brought(), _Brought()
             if known:  # what was asked for is only what these sets lack
                 return RoundResult(again=True)
+        if not (yield from self.snapshots.round(there, here)):
+            return RoundResult(again=True)
         brought = yield from self._bring(False, there, here, self._from_source)
         brought += yield from self._bring(True, here, there, self._from_target)
         return RoundResult(brought, again=there.more or here.more)
@@ -122,6 +113,7 @@ class AckPair:
             link="" if at_source else self.link,
             generation=self._generations[0 if at_source else 1],
             known=had.asked(),
+            snapshots_seen=self.snapshots.seen(at_source),
         )
         return AckCall(at_source, EXCHANGE.AckChanges, asked)
 

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from syncpoint.base.model.errors import SyncpointError
-from syncpoint.programs.federation.acks.ack_pair import AckCall, AckPair, RoundResult, SiteEnd
+from syncpoint.programs.federation.acks.ack_pair import AckPair, RoundResult
+from syncpoint.programs.federation.acks.snapshot_pair import AckCall, OriginLinks, SiteEnd
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import FederatedCluster
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ExchangeState:
     """How the exchange of one subscription over one flow goes. `at`: the last good round, seconds since 1970; `why`:
-    what it waits for.
+    what it waits for. `snapshots`: how many were copied; `notes`: why others are not.
     """
 
     flow: str
@@ -43,6 +44,8 @@ class ExchangeState:
     seeks: int = 0
     at: float = 0.0
     why: str = ""
+    snapshots: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -156,7 +159,7 @@ class AckRounds:
             log.info("acknowledgements of %s over %s are exchanged again", was.subscription, was.flow)
         one.state = ExchangeState(
             was.flow, was.subscription, was.source, was.target, was.brought + brought, was.seeks + seeks,
-            was.at if why else self._wall(), why,
+            was.at if why else self._wall(), why, one.pair.snapshots.copied, tuple(one.pair.snapshots.notes.values()),
         )  # fmt: skip
         return brought
 
@@ -201,7 +204,8 @@ class AckRounds:
                     unlike[key] = ExchangeState(state.flow, short, state.source, state.target, why=why)
                     continue
                 ends = SiteEnd(state.source, one.name), SiteEnd(state.target, other.name)
-                found[key] = self._going.get(key) or _Going(AckPair(flow.name, *ends), flow, state)
+                pair = AckPair(flow.name, *ends, _others(flow, flows))
+                found[key] = self._going.get(key) or _Going(pair, flow, state)
         self._going = {**{key: self._going[key] for key in kept}, **found}
         self._unlike = unlike
 
@@ -220,6 +224,21 @@ class AckRounds:
             token = answer.next_page_token
             if not token:
                 return found
+
+
+def _others(flow: Flow, flows: Iterable[Flow]) -> list[OriginLinks]:
+    """Messages that both ends of a flow have by other flows: its target's own, and those of third sites."""
+    ends = (flow.link.source.name, flow.source_topic), (flow.link.target.name, flow.target_topic)
+    to_source, to_target = (
+        {
+            (one.link.source.name, one.source_topic): one.name
+            for one in flows
+            if (one.link.target.name, one.target_topic) == end
+        }
+        for end in ends
+    )
+    back = [OriginLinks(to_source[ends[1]], "")] if ends[1] in to_source else []
+    return back + [OriginLinks(to_source[one], to_target[one]) for one in to_source.keys() & to_target.keys()]
 
 
 def _difference(one: Any, other: Any) -> str:

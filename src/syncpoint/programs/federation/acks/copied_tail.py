@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from syncpoint.programs.federation.acks.ack_pair import SiteEnd
+from syncpoint.programs.federation.acks.snapshot_pair import SiteEnd
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.servers import Servers
 from syncpoint.programs.federation.spec import FederatedCluster

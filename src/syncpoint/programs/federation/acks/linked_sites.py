@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from syncpoint.base.model.errors import Code, FailedPrecondition, NotFound, SyncpointError
-from syncpoint.programs.federation.acks.ack_pair import SiteEnd
+from syncpoint.programs.federation.acks.snapshot_pair import SiteEnd
 from syncpoint.programs.federation.flow_plan import FederationLink
 from syncpoint.programs.federation.servers import SERVER_IS_GONE, Servers
 from syncpoint.programs.federation.spec import FederatedCluster

@@ -234,7 +234,29 @@ class AckChangesRequest(_message.Message):
     generation: int
     known: _containers.RepeatedCompositeFieldContainer[KnownAcks]
     homes_only: bool
-    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[_Union[KnownAcks, _Mapping]]] = ..., homes_only: _Optional[bool] = ...) -> None: ...
+    snapshot: str
+    snapshots_seen: int
+    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[_Union[KnownAcks, _Mapping]]] = ..., homes_only: _Optional[bool] = ..., snapshot: _Optional[str] = ..., snapshots_seen: _Optional[int] = ...) -> None: ...
+class SiteSnapshot(_message.Message):
+    class LabelsEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    identity: str
+    unfinished: bool
+    copying: bool
+    checked: bool
+    expire_time: _timestamp_pb2.Timestamp
+    labels: _containers.ScalarMap[str, str]
+    known_at: _containers.RepeatedScalarFieldContainer[str]
+    incarnation: int
+    def __init__(self, snapshot: _Optional[str] = ..., identity: _Optional[str] = ..., unfinished: _Optional[bool] = ..., copying: _Optional[bool] = ..., checked: _Optional[bool] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., known_at: _Optional[_Iterable[str]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+class HeldSource(_message.Message):
+    source: int
+    end: int
+    runs: bytes
+    def __init__(self, source: _Optional[int] = ..., end: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
 class AckedSource(_message.Message):
     source: int
     count: int
@@ -252,7 +274,11 @@ class AckChangesResponse(_message.Message):
     home: str
     home_epoch: int
     keys: _containers.RepeatedCompositeFieldContainer[KeyRange]
-    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ..., home: _Optional[str] = ..., home_epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ...) -> None: ...
+    snapshots: _containers.RepeatedCompositeFieldContainer[SiteSnapshot]
+    snapshots_at: int
+    place: str
+    held: _containers.RepeatedCompositeFieldContainer[HeldSource]
+    def __init__(self, generation: _Optional[int] = ..., stamp: _Optional[_Union[SeekStamp, _Mapping]] = ..., stamped_generation: _Optional[int] = ..., seek_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., source_topic: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[AckedSource, _Mapping]]] = ..., more: _Optional[bool] = ..., home: _Optional[str] = ..., home_epoch: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SiteSnapshot, _Mapping]]] = ..., snapshots_at: _Optional[int] = ..., place: _Optional[str] = ..., held: _Optional[_Iterable[_Union[HeldSource, _Mapping]]] = ...) -> None: ...
 class KeyRange(_message.Message):
     first: int
     last: int
@@ -270,11 +296,47 @@ class MergeAcksRequest(_message.Message):
     source_topic: str
     generation: int
     sources: _containers.RepeatedCompositeFieldContainer[AckedRuns]
-    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckedRuns, _Mapping]]] = ...) -> None: ...
+    snapshot: str
+    held: _containers.RepeatedCompositeFieldContainer[HeldSource]
+    check: bool
+    copy: int
+    def __init__(self, subscription: _Optional[str] = ..., link: _Optional[str] = ..., source_topic: _Optional[str] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckedRuns, _Mapping]]] = ..., snapshot: _Optional[str] = ..., held: _Optional[_Iterable[_Union[HeldSource, _Mapping]]] = ..., check: _Optional[bool] = ..., copy: _Optional[int] = ...) -> None: ...
 class MergeAcksResponse(_message.Message):
     newly: int
     refused: int
-    def __init__(self, newly: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+    lacking: int
+    not_copied: int
+    def __init__(self, newly: _Optional[int] = ..., refused: _Optional[int] = ..., lacking: _Optional[int] = ..., not_copied: _Optional[int] = ...) -> None: ...
+class FollowSnapshotRequest(_message.Message):
+    class Step(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STEP_UNSPECIFIED: _ClassVar[FollowSnapshotRequest.Step]
+        BEGIN: _ClassVar[FollowSnapshotRequest.Step]
+        CHECKED: _ClassVar[FollowSnapshotRequest.Step]
+        FINISH: _ClassVar[FollowSnapshotRequest.Step]
+        DROP: _ClassVar[FollowSnapshotRequest.Step]
+        KNOWN: _ClassVar[FollowSnapshotRequest.Step]
+    STEP_UNSPECIFIED: FollowSnapshotRequest.Step
+    BEGIN: FollowSnapshotRequest.Step
+    CHECKED: FollowSnapshotRequest.Step
+    FINISH: FollowSnapshotRequest.Step
+    DROP: FollowSnapshotRequest.Step
+    KNOWN: FollowSnapshotRequest.Step
+    class LabelsEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    subscription: str
+    snapshot: str
+    identity: str
+    step: FollowSnapshotRequest.Step
+    expire_time: _timestamp_pb2.Timestamp
+    labels: _containers.ScalarMap[str, str]
+    known_at: _containers.RepeatedScalarFieldContainer[str]
+    copy: int
+    def __init__(self, subscription: _Optional[str] = ..., snapshot: _Optional[str] = ..., identity: _Optional[str] = ..., step: _Optional[_Union[FollowSnapshotRequest.Step, int, str]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., known_at: _Optional[_Iterable[str]] = ..., copy: _Optional[int] = ...) -> None: ...
+class FollowSnapshotResponse(_message.Message):
+    copy: int
+    def __init__(self, copy: _Optional[int] = ...) -> None: ...
 class FollowSeekRequest(_message.Message):
     subscription: str
     generation: int

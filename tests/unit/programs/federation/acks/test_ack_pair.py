@@ -10,12 +10,11 @@ from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import NotFound, Unavailable
 from syncpoint.programs.federation.acks.ack_pair import (
     MERGED_BYTES_MAX,
-    AckCall,
     AckPair,
     RoundResult,
-    SiteEnd,
     stamp_of,
 )
+from syncpoint.programs.federation.acks.snapshot_pair import AckCall, SiteEnd
 from syncpoint.wire.protobuf.messages import pipeline
 
 
