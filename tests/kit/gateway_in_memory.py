@@ -8,10 +8,12 @@ from typing import Any
 
 from syncpoint.base.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.base.model.reserved import IDENTITY
+from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import SystemRandom
 from syncpoint.front.api.health import HealthService
 from syncpoint.front.gateway.gateway_driver import Gateway, SiteAccess
 from syncpoint.front.gateway.gateway_file import CallerLimits, DualTopics, GatewayFile, HealthSettings, SiteSpec
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pubsub
 from syncpoint.wire.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
@@ -136,4 +138,4 @@ def in_harness(work: Any, answer: str = "") -> None:
         finally:
             await harness.gateway.stop()
 
-    asyncio.run(run())
+    run_simulated(ManualClock(), run())
