@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from syncpoint.base.model.errors import Unavailable
+from syncpoint.base.runtime.ports import free_ports
 from syncpoint.programs.federation import tied
 from syncpoint.programs.federation.spark_home import installed_home, quick_home
 from syncpoint.programs.federation.spec import Runtime
@@ -170,7 +171,7 @@ class ManagedSpark:
         return [name for name in self._processes.pids() if name.startswith("worker-")]
 
     def _start_master(self) -> None:
-        self._port = _free_port()
+        (self._port,) = free_ports(1)
         command = [spark_class(), "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
         self._processes.start("master", [*command, "--port", str(self._port), "--webui-port", "0"], python_env())
         end = time.monotonic() + MASTER_UP_S
@@ -221,13 +222,6 @@ def _signal(pid: int, number: int, *, group: bool) -> None:
             os.kill(pid, number)
     except ProcessLookupError:
         pass  # it is gone already
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _answers(port: int) -> bool:

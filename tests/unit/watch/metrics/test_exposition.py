@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from syncpoint.base.model.histogram import Histogram
+from syncpoint.base.runtime.clock import ManualClock
+from syncpoint.testing.rigs.simulated_loop import run_simulated
 from syncpoint.watch.metrics import family_table
 from syncpoint.watch.metrics.exposition import Exposition, FoundSamples
 from syncpoint.watch.metrics.family import Family, MetricKind, QuickCollector, Samples
@@ -81,7 +83,7 @@ def test_the_text_is_made_once_for_all_who_ask_within_its_time() -> None:
         assert found["things_total", (("name", 'a "name"\n\\'),)] == 1
         assert found["syncpoint_metrics_texts_total", ()] == 1
 
-    asyncio.run(main())
+    run_simulated(ManualClock(), main())
 
 
 def test_a_collector_that_fails_takes_its_own_families_alone(caplog: pytest.LogCaptureFixture) -> None:
