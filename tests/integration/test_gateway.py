@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -288,7 +289,9 @@ def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of
     assert [one.name for one in space.api.list_subscriptions({"project": "projects/dual"}).subscriptions] == [
         subscription
     ]
+    old = space.subscription(topic, "old")
     assert gateway.say("mask", "us").returncode == 0
+    space.api.delete_subscription({"subscription": old})
     push = {"push_endpoint": "https://example.com/push"}
     for changed, path in (({"labels": {"team": "blue"}}, "labels"), ({"push_config": push}, "push_config")):
         wanted = {"name": subscription, "topic": topic, **changed}
@@ -302,6 +305,14 @@ def test_a_site_that_was_away_gets_what_was_changed_and_shows_no_subscription_of
     assert dict(found.labels) == {"team": "blue"}
     assert not found.push_config.push_endpoint, "where a site pushes to is its own"
     assert there.get_topic({"topic": topic}).message_retention_duration.total_seconds() == 3600
+
+    def differs() -> list[str]:
+        found = {one["site"]: one["differs"] for one in json.loads(gateway.say("status").stdout)["sites"]}
+        return list(found["us"])
+
+    assert differs() == [f"{old} is not at eu"], "it may be there on purpose, so it stays"
+    there.delete_subscription({"subscription": old})
+    eventually(lambda: differs() == [])
 
 
 @pytest.fixture

@@ -320,5 +320,6 @@ class Gateway:
             "failed": link.failed,
             "changes": site.changes,
             "held": site.held,
+            "differs": self.fill.differences.shown(site.name),
             "error": site.last_error,
         }

@@ -26,6 +26,7 @@ from syncpoint.front.gateway.dual_publisher import DualPublisher
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import SiteBoard
 from syncpoint.front.gateway.site_changes import subscription_update, topic_update, unlike
+from syncpoint.front.gateway.site_differences import SiteDifferences
 from syncpoint.front.gateway.site_link import SiteLink
 from syncpoint.front.proxy.cancellable_calls import MOVABLE
 from syncpoint.wire.protobuf import methods
@@ -82,6 +83,17 @@ class SiteCalls:
         link = self.links[site]
         return method.response.FromString(await link.unary(method, request.SerializeToString(), link.own(), CALL_S))
 
+    async def listed(self, site: str, method: Method, field: str, **fields: Any) -> AsyncIterator[Any]:
+        """Everything that a method lists, page by page: the items of a field of its answers."""
+        token = ""
+        while True:
+            page = await self.call(site, method, page_size=1000, page_token=token, **fields)
+            for one in getattr(page, field):
+                yield one
+            token = page.next_page_token
+            if not token:
+                return
+
 
 class SiteFill:
     """All dual topics. `lacks[site]`: how many messages of the others a site lacks, as of the newest look."""
@@ -95,6 +107,8 @@ class SiteFill:
         self.tasks = Tasks()
         self._copying: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.lacks: dict[str, int] = {}
+        self.differences = SiteDifferences(own)
+        self._missed: set[tuple[str, str]] = set()  # sites and topics to be compared
         self.copied = 0
 
     # -- topics and subscriptions -------------------------------------------------------------------------------------
@@ -142,6 +156,8 @@ class SiteFill:
     async def _bring_to(self, site: str, record: Any, subscriptions: Sequence[Any]) -> None:
         await self._bring_schema(site, record)
         missed = self.board.sites[site].masked  # else what differs was made so on purpose
+        if missed:
+            self._missed.add((site, record.name))
         if not await self._made(site, methods.PUBLISHER.CreateTopic, record) and missed:
             topic = await self.own.call(site, methods.PUBLISHER.GetTopic, topic=record.name)
             await self._changed(site, methods.PUBLISHER.UpdateTopic, topic_update(record, topic))
@@ -201,7 +217,7 @@ class SiteFill:
             log.info("%s at %s: it was away for %s", method, site, ", ".join(request.update_mask.paths))
 
     async def _subscriptions(self, site: str, topic: str) -> AsyncIterator[Any]:
-        async for name in self._listed(site, methods.PUBLISHER.ListTopicSubscriptions, "subscriptions", topic=topic):
+        async for name in self.own.listed(site, methods.PUBLISHER.ListTopicSubscriptions, "subscriptions", topic=topic):
             if f"/subscriptions/{FILL}" not in name:
                 yield await self.own.call(site, methods.SUBSCRIBER.GetSubscription, subscription=name)
 
@@ -209,21 +225,10 @@ class SiteFill:
         """The dual topics that a site has."""
         found, projects = [], {one.topics.partition("/topics/")[0] for one in self._patterns}
         for project in projects:
-            async for one in self._listed(site, methods.PUBLISHER.ListTopics, "topics", project=project):
+            async for one in self.own.listed(site, methods.PUBLISHER.ListTopics, "topics", project=project):
                 if self.publisher.answer_of(one.name) is not None:
                     found.append(one.name)
         return found
-
-    async def _listed(self, site: str, method: Method, field: str, **fields: Any) -> AsyncIterator[Any]:
-        """Everything that a method lists, page by page: the items of a field of its answers."""
-        token = ""
-        while True:
-            page = await self.own.call(site, method, page_size=1000, page_token=token, **fields)
-            for one in getattr(page, field):
-                yield one
-            token = page.next_page_token
-            if not token:
-                return
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -249,6 +254,7 @@ class SiteFill:
                         raise
                     log.warning("%s cannot be prepared for two sites: %s", topic, error)
                     lacking = lacking or f"{topic} cannot be prepared for two sites: {error.message}"
+        await self._compare(set(topics), answering)
         for site in self.board.sites.values():
             if site.masked and site.answers and lacking:
                 self.board.hold(site.name, lacking)
@@ -256,6 +262,16 @@ class SiteFill:
                 self.lacks[site.name] = lacks = await self._lacking(topics, answering)
                 why = f"{lacks:,} messages are not copied yet" if lacks > self._lag else ""
                 self.board.hold(site.name, why)
+
+    async def _compare(self, topics: set[str], sites: Sequence[str]) -> None:
+        """Look at what sites that were away may have missed and do not get, and again at what differed."""
+        for site in sites:
+            missed = {topic for name, topic in self._missed if name == site}
+            if missed:
+                missed.update(set(await self._topics(site)) - topics)
+            for topic in sorted(missed.union(self.differences.topics(site))) if site != self.board.home else ():
+                await self.differences.look(self.board.home, site, topic, at_home=topic in topics)
+            self._missed = {one for one in self._missed if one[0] != site}
 
     async def _lacking(self, topics: Sequence[str], sites: Sequence[str]) -> int:
         """Messages that one site has and the other may lack."""

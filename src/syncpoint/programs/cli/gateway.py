@@ -195,7 +195,7 @@ def _show(settings: Settings, found: dict[str, Any]) -> None:
             f"{one['calls']:,}",
             f"{one['failed']:,}",
             str(one["changes"]),
-            "; ".join(why for why in (one["error"], one["held"]) if why),
+            "; ".join(why for why in (one["error"], one["held"], *one.get("differs", ())) if why),
         ]
         for one in found["sites"]
     ]

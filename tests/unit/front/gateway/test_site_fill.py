@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.front.gateway.dual_identities import KnownIdentities, in_topic
 from syncpoint.front.gateway.dual_publish import AnswerWhen
 from syncpoint.front.gateway.gateway_file import DualTopics
 from syncpoint.front.gateway.site_board import HealthRules, SiteBoard, SiteState
-from syncpoint.front.gateway.site_fill import FillStream, SiteFill, Waiting, fill_of
+from syncpoint.front.gateway.site_fill import FillStream, SiteCalls, SiteFill, Waiting, fill_of
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import admin, pubsub
 from syncpoint.wire.protobuf.methods import Method
@@ -20,10 +20,11 @@ from syncpoint.wire.protobuf.methods import Method
 T = "projects/p/topics/"
 
 
-class FakeSites:
+class FakeSites(SiteCalls):
     """Sites with three topics, one of which takes no second subscription; lists have one name on each page."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.made: list[tuple[str, str]] = []
 
     async def call(self, site: str, method: Method, **fields: Any) -> Any:
@@ -35,6 +36,8 @@ class FakeSites:
             case methods.PUBLISHER.ListTopicSubscriptions:
                 token = str(at + 1) if at < 1 else ""
                 return pubsub.ListTopicSubscriptionsResponse(subscriptions=[f"s{at}"], next_page_token=token)
+            case methods.IAM.GetIamPolicy:
+                return method.response()
             case methods.PUBLISHER.GetTopic:
                 return pubsub.Topic(name=fields["topic"])
             case methods.SUBSCRIBER.GetSubscription:
@@ -114,6 +117,48 @@ def test_a_site_with_another_subscription_of_a_name_stays_away(
     assert (why in board.sites["us"].held) if why else not board.sites["us"].held
     updates = [site for site, method in sites.made if method == methods.SUBSCRIBER.UpdateSubscription]
     assert updates == ([] if why else ["us"] * 3), "nothing of another subscription is changed"
+
+
+class MissedSites(FakeSites):
+    """The second site was away while a topic and a subscription were deleted, and while somebody lost a role."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repaired = False
+
+    async def call(self, site: str, method: Method, **fields: Any) -> Any:
+        extra = site == "us" and not self.repaired
+        match method:
+            case methods.ADMIN.GetSubscriptionState:
+                return admin.SubscriptionState()
+            case methods.PUBLISHER.ListTopics:
+                names = ["t0", "old"] if extra else ["t0"]
+                return pubsub.ListTopicsResponse(topics=[{"name": T + name} for name in names])
+            case methods.PUBLISHER.ListTopicSubscriptions:
+                return pubsub.ListTopicSubscriptionsResponse(subscriptions=["s0", "s1"] if extra else ["s0"])
+            case methods.IAM.GetIamPolicy if fields["resource"] == "s0" and extra:
+                return method.response(bindings=[{"role": "roles/pubsub.subscriber", "members": ["user:eve"]}])
+            case methods.PUBLISHER.GetTopic if fields["topic"] == f"{T}old" and not extra:
+                raise NotFound(f"{T}old")
+        return await super().call(site, method, **fields)
+
+
+def test_deletions_and_policies_that_a_site_missed_are_named_until_they_are_made_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sites = MissedSites()
+    fill = filling(sites)
+    monkeypatch.setattr(fill, "_copy", lambda topic, site: None)
+    asyncio.run(fill._round())
+    assert fill.differences.shown("us") == [], "what differs while no site is away is so on purpose"
+    fill.board.mask("us", 1.0)
+    fill.left("us")
+    asyncio.run(fill._round())
+    assert fill.differences.shown("us") == [f"{T}old is not at eu", "s1 is not at eu", "s0 has another policy"]
+    assert not fill.board.sites["us"].held
+    sites.repaired = True
+    asyncio.run(fill._round())
+    assert fill.differences.shown("us") == []
 
 
 class PickySites(FakeSites):
