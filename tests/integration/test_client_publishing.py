@@ -101,7 +101,8 @@ def test_flow_control_blocks_or_raises_as_wished(space: Space) -> None:
     topic, subscription = space.pair()
     slow = BatchSettings(max_messages=10, max_latency=0.2)
     flow = PublishFlowControl(message_limit=3, limit_exceeded_behavior=LimitExceededBehavior.ERROR)
-    with Publisher(space.endpoint, batch_settings=slow, flow_control=flow) as publisher:
+    waits = BatchSettings(max_messages=10, max_latency=60)
+    with Publisher(space.endpoint, batch_settings=waits, flow_control=flow) as publisher:
         for _ in range(3):
             publisher.publish(topic, b"x")
         with pytest.raises(FlowControlLimitError, match="the limits are 3 and"):

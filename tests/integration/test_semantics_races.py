@@ -79,12 +79,12 @@ def test_receiving_while_the_subscription_goes_and_comes_back(space):
     def pull():
         while not stop.is_set():
             request = {"subscription": subscription, "max_messages": 10}
-            statuses[code_of(space.api.pull, request, timeout=5)] += 1
+            statuses[code_of(space.api.pull, request, timeout=60)] += 1
 
     def stream():
         while not stop.is_set():
             one = space.stream(subscription)
-            statuses[one.ended(within=30)] += 1
+            statuses[one.ended()] += 1
 
     with ThreadPoolExecutor(4) as pool:
         workers = [pool.submit(work) for work in (pull, pull, stream)]
@@ -95,7 +95,7 @@ def test_receiving_while_the_subscription_goes_and_comes_back(space):
         stop.set()
         space.api.delete_subscription({"subscription": subscription})
         for worker in workers:
-            worker.result(timeout=30)
+            worker.result(timeout=60)
     assert set(statuses) <= {"OK", "NOT_FOUND"}
 
 

@@ -122,7 +122,7 @@ class Kit:
         if any(one.state == "down" for one in states):
             self.local.up()
 
-    def stabilize(self, within: float = 40.0) -> None:
+    def stabilize(self, within: float = 90.0) -> None:
         """Wait until every process is a member and every chain is open at the process it was made for."""
         wanted = {one.name for one in self.local.states() if "etcd" not in one.roles and one.state == "running"}
 
