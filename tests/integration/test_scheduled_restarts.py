@@ -25,17 +25,19 @@ def test_each_is_published_once_and_not_early_over_kill_9(tmp_path: Path) -> Non
         space = Space(server.start().endpoint)
         topic, subscription = space.pair(ack_deadline_seconds=60)
         publisher = official.publisher(server.endpoint)
-        begun = datetime.now(UTC)
+        kills: list[datetime] = []
         dues: dict[str, datetime] = {}
         for kill in range(KILLS):
-            due = begun + timedelta(seconds=5 + 3 * kill)
+            due = datetime.now(UTC) + timedelta(seconds=5)  # in which all are published
+            if kills:
+                due = max(due, kills[-1] + timedelta(seconds=3))
+            kills.append(due)
             text = due.isoformat().replace("+00:00", "Z")
             waiting = [publisher.publish(topic, b"%d %d" % (kill, n), **{AT: text}) for n in range(EACH)]
             dues |= {one.result(timeout=30): due for one in waiting}
         publisher.stop()
         assert len(dues) == KILLS * EACH
-        for kill in range(KILLS):
-            due = begun + timedelta(seconds=5 + 3 * kill)
+        for kill, due in enumerate(kills):
             time.sleep(max(0.0, (due - datetime.now(UTC)).total_seconds() + 0.03 * kill))
             server.restart(hard=True)
         space.close()
