@@ -10,7 +10,7 @@ from syncpoint.testing.rigs.official import attributes_of, bodies, eventually
 
 pytestmark = pytest.mark.shows("retries")
 
-NOTED_S = 2.0  # what came back is written down within half a second; a killed process may forget what is younger
+NOTED_S = 4.0  # what came back is written down within half a second; a killed process may forget what is younger
 
 
 def adopted(cluster, victim):

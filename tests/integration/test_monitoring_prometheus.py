@@ -137,7 +137,7 @@ def test_prometheus_takes_the_rules_and_every_panel_shows_something(tmp_path: Pa
         used(api, project, 0)
         held.callback(official.HeldStream(api, f"projects/{project}/subscriptions/sub-0").cancel)
         missing, number = shown, 1
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while missing:
             used(api, project, number)
             number += 1

@@ -171,7 +171,7 @@ def test_deliveries_and_backoffs_are_counted_on_after_a_crash(boot, enter):
 
     nack(space, resting)
     assert [nack(space, counted) for _ in range(2)] == [1, 2]
-    assert not space.pull_once(resting, wait=2.0)  # longer than counts wait to be written
+    assert not space.pull_once(resting, wait=4.0)  # longer than counts wait to be written
     server.restart(hard=True)
     after = enter(server.endpoint)
     assert nack(after, counted) == 3
