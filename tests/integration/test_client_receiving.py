@@ -268,7 +268,7 @@ def test_receiving_goes_on_over_kills_and_what_was_confirmed_does_not_come_again
 
     with (
         Publisher(server.endpoint) as publisher,
-        Subscriber(server.endpoint, flow_control=FlowControl(max_messages=100, ack_timeout=3)) as subscriber,
+        Subscriber(server.endpoint, flow_control=FlowControl(max_messages=100, ack_timeout=10)) as subscriber,
     ):
         publisher.publish_many(topic, [b"%d" % n for n in range(total)])
         future = subscriber.subscribe(subscription, callback, workers=20)
