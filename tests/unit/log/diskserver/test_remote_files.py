@@ -225,7 +225,7 @@ def test_others_give_up_and_what_they_gave_up_is_not_done_later(served: DiskProc
     begun = time.monotonic()
     with pytest.raises(DiskUnreachable):
         files.stat(f"{ROOT}/a")
-    assert time.monotonic() - begun < 1  # known to be silent
+    assert time.monotonic() - begun < 2  # known to be silent, which takes longer to find out
     served.send(signal.SIGCONT)
     time.sleep(0.2)
     try:
