@@ -310,7 +310,11 @@ class Delivery:
 
     @property
     def leaving(self) -> int:
-        """Messages that were lent before keys last went to another site, and still are."""
+        """Messages that no other site may be given yet: lent before keys, or all of them, last went there, and not
+        known to be acknowledged, or to be back.
+        """
+        if self.record.options.receive_suspended:
+            return self.table.total()[0] + len(self.leases.unrecorded())
         return 0 if self.reader.keys is None else self.reader.keys.leaving()
 
     @property

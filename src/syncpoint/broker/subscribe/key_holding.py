@@ -10,10 +10,9 @@ nothing that was passed by: in the order of the log it follows what is still len
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from syncpoint.base.kernel import frames
-from syncpoint.base.kernel.leases import LeaseTable
 from syncpoint.base.model.delivery import (
     Batch,
     Fetched,
@@ -24,42 +23,47 @@ from syncpoint.base.model.delivery import (
     passed_over,
 )
 from syncpoint.base.model.key_homes import slot_of
-from syncpoint.broker.subscribe.ordering import Identity, KeyOrder
+from syncpoint.broker.subscribe.lease import LeaseManager
+from syncpoint.broker.subscribe.ordering import Identity
 from syncpoint.wire.protobuf.messages import pubsub
 
 
 class KeyHolding:
-    """Slots are bits of an integer. `order`: of a subscription with ordering keys."""
+    """Slots are bits of an integer."""
 
-    def __init__(self, table: LeaseTable, order: KeyOrder | None = None) -> None:
-        self._table, self._order = table, order
+    def __init__(self, leases: LeaseManager) -> None:
+        self._leases, self._table, self._order = leases, leases.table, leases.order
         self._elsewhere = 0
         self._passed_by = 0  # slots of which something was passed by
         self._leaving: set[Identity] = set()
 
-    def take(self, held: bytes) -> tuple[int, Collection[Identity]]:
+    def take(self, held: bytes) -> int:
         """Another site delivers these slots from now on, and no others. Returns the slots that came back after
-        something of them was passed by: the caller reads sources again from their first unacknowledged messages; and
-        what waited here for its key, and does no more.
+        something of them was passed by: the caller reads sources again from their first unacknowledged messages.
         """
         slots = int.from_bytes(held, "little")
         left, back = slots & ~self._elsewhere, self._passed_by & ~slots
         if left:
             lent = self._table.lent()
             self._leaving.update((source, offset) for source, begin, end in lent for offset in range(begin, end))
+            self._leaving |= self._leases.unrecorded()
         self._elsewhere = slots
         self._passed_by &= slots
         moved = left | back
         if self._order is None or not moved:
-            return back, ()
+            return back
         gone = self._order.let_go(lambda key: bool(moved >> slot_of(key) & 1), self._table.is_outstanding)
         for key in set(gone.values()):
             self._passed_by |= 1 << slot_of(key) & left
-        return back, gone.keys()
+        self._leases.redelivery.waiting.difference_update(gone)
+        return back
 
     def leaving(self) -> int:
-        """Messages that were lent before the newest slots went to another site, and still are."""
-        self._leaving = {one for one in self._leaving if self._table.is_outstanding(*one)}
+        """Messages that were lent before the newest slots went to another site, and still are, or are acknowledged and
+        not known to be recorded.
+        """
+        unrecorded = self._leases.unrecorded() if self._leaving else ()
+        self._leaving = {one for one in self._leaving if one in unrecorded or self._table.is_outstanding(*one)}
         return len(self._leaving)
 
     def ours(self, batches: Sequence[Batch]) -> Sequence[Batch]:

@@ -59,7 +59,7 @@ class LeaseManager:
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
         self._examining: list[_Record] = []  # of these, those that the publish side is being asked about
         self.unsure = Unsure() if unsure is None else unsure
-        self._under_way = 0
+        self._under_way: dict[int, _Record] = {}
         self._closed = False
         self._heir: LeaseManager | None = None
 
@@ -121,7 +121,7 @@ class LeaseManager:
         """Notify the publish side until it is known to be persisted; sending it again changes nothing."""
 
         def done(error: Exception | None) -> None:
-            self._under_way -= 1
+            del self._under_way[id(record)]
             try:
                 self._recorded(record, error)
             except Exception:
@@ -129,7 +129,7 @@ class LeaseManager:
                 raise
 
         subscription = self.state.record.incarnation
-        self._under_way += 1
+        self._under_way[id(record)] = record
         self.publish.acknowledge(subscription, self.generation, record.source, record.runs, done, urgent=urgent)
 
     def _recorded(self, record: _Record, error: Exception | None) -> None:
@@ -398,6 +398,12 @@ class LeaseManager:
             for source in {one for one, _ in identities}:
                 runs = runs_of(sorted(offset for one, offset in identities if one == source))
                 self.state.note(RETURNED, self.generation, source, runs, why=why)
+
+    def unrecorded(self) -> set[Identity]:
+        """Messages with an acknowledgement that is not known to be recorded."""
+        records = (*self._under_way.values(), *self._unknown)
+        runs = ((one.source, run) for one in records for run in decode_runs(one.runs))
+        return {(source, offset) for source, (begin, length) in runs for offset in range(begin, begin + length)}
 
     @property
     def is_out(self) -> bool:

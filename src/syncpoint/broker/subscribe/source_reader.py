@@ -144,12 +144,9 @@ class SourceReader:
         """Follow the record: which keys other sites deliver. Of those that came back what was passed by is read."""
         held = self._state.record.options.keys_elsewhere
         if held and self.keys is None:
-            self.keys = KeyHolding(self._state.table, self._leases.order)
-        if self.keys is not None:
-            back, gone = self.keys.take(held)
-            self._leases.redelivery.waiting.difference_update(gone)
-            if back:
-                self.sources.from_the_beginning(back)
+            self.keys = KeyHolding(self._leases)
+        if self.keys is not None and (back := self.keys.take(held)):
+            self.sources.from_the_beginning(back)
 
     def _in_hand(self, identity: Identity) -> bool:
         """Whether a message is lent here, or waits to be."""

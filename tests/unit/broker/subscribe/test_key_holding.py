@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncpoint.base.kernel.acks import encode_runs
-from syncpoint.base.kernel.leases import LeaseTable
 from syncpoint.base.model.delivery import Batch
 from syncpoint.base.model.identity import parse_message_id
 from syncpoint.base.model.key_homes import SLOTS, slot_of
@@ -100,6 +99,23 @@ def test_what_comes_back_is_held_once_its_key_has_left_and_what_left_is_counted(
     assert delivery.leaving == 0
     hold(harness, ())
     assert subscriber.data == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_what_is_acknowledged_has_not_left_before_that_is_recorded(*, suspended: bool) -> None:
+    """Another site that began earlier would deliver it again."""
+    harness = ForwarderHarness(delay_s=0.2)
+    subscriber = Subscriber(harness)
+    harness.send("a", key="k0")
+    harness.send("b", key="k0")
+    harness.advance(1.0)
+    subscriber.ack(next(iter(subscriber.held)))
+    hold(harness, [] if suspended else ["k0"], suspended=suspended)
+    subscriber.ack()
+    delivery = harness.subscribe.delivery(harness.record)
+    assert (delivery.table.total()[0], delivery.leaving) == (0, 2)
+    harness.advance(1.0)
+    assert delivery.leaving == 0
 
 
 def test_a_filter_and_a_dead_letter_policy_are_for_who_delivers() -> None:
@@ -327,7 +343,7 @@ def test_each_is_delivered_once_while_its_key_is_here(ordered: bool, lossy: bool
 
 def test_a_batch_of_messages_without_keys_takes_time_by_their_number() -> None:
     one = pubsub.PubsubMessage(data=b"x" * 20, message_id="1.2.3").SerializeToString()
-    holding = KeyHolding(LeaseTable(bytes(16), 1, 1))
+    holding = KeyHolding(ForwarderHarness().leases)
     holding.take(b"\xff" * (SLOTS // 16))
 
     def took(count: int) -> float:

@@ -144,9 +144,10 @@ class HomeMove:
             cluster, end = self._ends[name]
             asked = admin.GetSubscriptionStateRequest(subscription=end.subscription)
             try:
-                found += self._servers.call(cluster, "Admin.GetSubscriptionState", asked).outstanding_messages
+                state = self._servers.call(cluster, "Admin.GetSubscriptionState", asked)
             except SyncpointError as error:
                 if error.code is not Code.PERMISSION_DENIED:
                     raise
                 return None
+            found += max(state.outstanding_messages, state.leaving_messages)
         return found

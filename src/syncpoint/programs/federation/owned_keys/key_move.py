@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from syncpoint.base.model.errors import FailedPrecondition
@@ -73,7 +73,7 @@ class KeyMove:
         held = {slot: SlotHome(epoch, self._mark, newest[slot].taken_from) for slot in moved}
         for site in known.at:
             sites.notify(site, held)
-        lent, lacking = self._drained(before, known.at, tails, began + drain_s)
+        lent, lacking = self._drained(before, known.at.keys(), tails, began + drain_s)
         if (lent or lacking) and not force:
             self._back(moved, newest, epoch + 1, known.at)
             raise _refused(_shortfall(lent, lacking), targets)
@@ -85,10 +85,9 @@ class KeyMove:
         """The sites that may deliver some of the slots now. Raises `FailedPrecondition` where one must be asked that
         does not answer.
         """
-        back = {known.newest[slot].taken_from for slot in moved} & known.at.keys()
-        if back and not force:
+        if (back := known.back) and not force:  # a move exchanges acknowledgements: nobody could tell them apart then
             raise FailedPrecondition(
-                f"{', '.join(sorted(back))} has come back, and `syncpoint federation run` finds out what it delivered."
+                f"{', '.join(back)} has come back, and `syncpoint federation run` finds out what it delivered."
                 " Run the command again in a while."
             )
         homes = {known.newest[slot].home for slot in moved}
@@ -108,18 +107,21 @@ class KeyMove:
         return CopiedTail(sites.servers, links, sites.ends[site])
 
     def _drained(
-        self, before: Iterable[str], answering: Iterable[str], tails: Mapping[str, CopiedTail], end: float
+        self, before: Iterable[str], answering: Collection[str], tails: Mapping[str, CopiedTail], end: float
     ) -> tuple[int, int]:
         """Wait until consumers have nothing of the keys, all is copied, and a round has begun and ended after that;
         what consumers have (-1: unknown), and what is not copied.
         """
         sites = self._sites
-        rounds = AckRounds(sites.links, sites.servers)
+        links = [one for one in sites.links if {one.source.name, one.target.name} <= set(answering)]
+        rounds = AckRounds(links, sites.servers)
         heads: dict[str, Heads] = {site: tail.heads() for site, tail in tails.items()}
         while True:
             counts = [sites.lent(site) for site in before]
             lent = -1 if None in counts else sum(one or 0 for one in counts)
             lacking = _lacking(tails, heads)
+            if sites.known().back:  # since this began, too
+                return -1, lacking
             for _ in sites.ends:  # as many as there may be sites between two
                 rounds.hurry()
                 rounds.step()

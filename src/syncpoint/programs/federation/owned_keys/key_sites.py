@@ -29,6 +29,11 @@ class KnownKeys(NamedTuple):
         """The decisions that hold, as far as anybody who answers knows."""
         return reduce(later, self.at.values(), NOWHERE)
 
+    @property
+    def back(self) -> list[str]:
+        """Sites that keys were taken from, and that answer again."""
+        return sorted({one.taken_from for one in self.newest} & self.at.keys())
+
 
 class KeySites:
     """One subscription, by its id or its full name, over the links that exchange its acknowledgements."""
@@ -62,7 +67,9 @@ class KeySites:
             )
 
     def lent(self, site: str) -> int | None:
-        """Messages that consumers of a site still have of keys that have left it; None: unknown."""
+        """Messages that consumers of a site still have of keys that have left it, or have acknowledged just now; None:
+        unknown.
+        """
         cluster, end = self.ends[site]
         asked = admin.GetSubscriptionStateRequest(subscription=end.subscription)
         try:
@@ -73,4 +80,4 @@ class KeySites:
             return None
         if state.unknown:
             return None
-        return int(state.outstanding_messages if state.home else state.leaving_messages)
+        return max(int(state.leaving_messages), int(state.outstanding_messages) if state.home else 0)

@@ -221,17 +221,16 @@ class KeyWatch:
         self, sites: KeySites, known: KnownKeys, lost: str, record: Record | None
     ) -> tuple[int | None, list[str]]:
         """How many messages two sites have acknowledged on their own, and their ids; None: what was known before is
-        not known here.
+        not known here, or a site that may have delivered the keys does not answer.
         """
-        if record is None:
+        flows = self._flows(sites, known, lost)
+        if record is None or record["known"].keys() != {flow.name for flow in flows}:
             return None, []
         count = 0
         ids: list[str] = []
-        for flow in self._flows(sites, known, lost):
+        for flow in flows:
             one, other = (self._acked(sites, flow, at_source=at_source) for at_source in (True, False))
-            before = record["known"].get(flow.name)
-            if before is None:
-                return None, []
+            before = record["known"][flow.name]
             answered = other if flow.link.source.name == lost else one
             without = decoded(before["acked"]) if before["generation"] == answered.generation else {}
             twice = both(one.acked, other.acked, without)

@@ -141,3 +141,15 @@ def test_of_two_movers_one_stops_and_the_keys_of_one_that_broke_off_are_moved_ag
     assert move(tmp_path, sites, {0: "b"}).epoch == 7
     assert sites.slots["a"][0] == sites.slots["b"][0] == SlotHome(7, "b")
     assert len(sites.slots["a"]) == SLOTS
+
+
+TAKEN = [SlotHome(5, "b", "a") if one.home == "a" else one for one in HALVES]
+
+
+def test_no_key_moves_before_it_is_known_what_a_site_that_is_back_has_delivered(tmp_path: Path) -> None:
+    """A move exchanges acknowledgements; whose they were nobody could tell any more."""
+    sites = KeysInMemory()
+    sites.slots["b"] = TAKEN
+    with pytest.raises(FailedPrecondition, match="a has come back"):
+        move(tmp_path, sites, {200: "a"})
+    assert sites.steps == []
