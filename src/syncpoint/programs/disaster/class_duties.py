@@ -61,7 +61,7 @@ class ClassDuties:
             same = link.source_project == link.target_project
             if same and link.source.stream is None and link.target.stream is None:
                 self._links.setdefault(f"projects/{link.source_project}", []).append(link)
-        self._ends: dict[tuple[str, str], _Ends] = {}  # by project and site: what it has to get
+        self._ends: dict[str, tuple[list[tuple[str, int]], _Ends]] = {}  # by project: what a writer has to get
         self._why: dict[tuple[str, str], str] = {}  # what was reported last
 
     def look(self) -> None:
@@ -125,16 +125,17 @@ class ClassDuties:
         if others - {one.source.name for one in links} or others - classes.keys():
             return  # no link brings it, or a site does not answer
         flows = self._servers.flows(links)
-        key = project, writer
-        if key not in self._ends:
-            self._ends[key] = {flow.name: self._end_of(flow) for flow in flows}
+        declared_at = sorted((site, one.since.ToNanoseconds()) for site, one in classes.items())
+        if project not in self._ends or self._ends[project][0] != declared_at:  # another one may have written since
+            self._ends[project] = declared_at, {flow.name: self._end_of(flow) for flow in flows}
+        ends = self._ends[project][1]
         for flow in flows:
             known = begin_at(self._servers, flow)  # by what is stored at the writer
             stored = json.loads(known) if known.startswith("{") else {}
-            if any(stored.get(str(source), 0) < end for source, end in self._ends[key].get(flow.name, {}).items()):
+            if any(stored.get(str(source), 0) < end for source, end in ends.get(flow.name, {}).items()):
                 return
         self._declare(project, writer, "here", classes)
-        del self._ends[key]
+        del self._ends[project]
         log.warning("%s: %s has all that other sites had, and is the only writer again", project, writer)
 
     def _end_of(self, flow: Flow) -> dict[int, int]:

@@ -1,10 +1,15 @@
-"""Who is fenced, by what sites declare."""
+"""Who is fenced, by what sites declare, and when a recovery is over."""
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from syncpoint.programs.disaster.class_duties import to_fence
+from syncpoint.programs.disaster import class_duties
+from syncpoint.programs.disaster.class_duties import ClassDuties, to_fence
 from syncpoint.wire.protobuf.messages import admin
 
 pytestmark = pytest.mark.shows("disaster-classes")
@@ -29,3 +34,52 @@ def declared(writer: str, since_s: int) -> admin.DisasterClass:
 )
 def test_the_writer_that_was_declared_last_stays(writers: dict[str, tuple[str, int]], fenced: list[str]) -> None:
     assert to_fence({site: declared(*one) for site, one in writers.items()}) == fenced
+
+
+class TwoSites:
+    """Sites `eu`, which recovers, and `us`, with one flow from `us` to `eu`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.classes = {"eu": declared("recovering", 1), "us": declared("elsewhere", 2)}
+        self.end, self.stored = 10, 5
+        monkeypatch.setattr(class_duties, "begin_at", lambda servers, flow: json.dumps({"7": self.stored}))
+        eu, us = (SimpleNamespace(name=name, stream=None) for name in ("eu", "us"))
+        link: Any = SimpleNamespace(source=us, target=eu, source_project="p", target_project="p")
+        servers: Any = self
+        self.duties = ClassDuties([link], servers)
+
+    def flows(self, links: Any) -> list[Any]:
+        return [SimpleNamespace(name="us-eu")]
+
+    def positions_of(self, flow: Any) -> Any:
+        return SimpleNamespace(sources=[SimpleNamespace(source=7, begin=0, end=self.end)])
+
+    def call(self, cluster: Any, method: str, request: Any) -> Any:
+        if method == "Admin.ListClassedProjects":
+            one = admin.ListClassedProjectsResponse()
+            one.projects.add(project="projects/p", disaster_class=self.classes[cluster.name])
+            return one
+        self.classes[cluster.name] = declared(request.disaster_class.writer, 99)
+        return None
+
+    @property
+    def writer(self) -> str:
+        self.duties.look()
+        return self.classes["eu"].writer
+
+
+def test_a_recovery_is_over_once_all_is_there_that_was_at_the_other_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = TwoSites(monkeypatch)
+    assert sites.writer == "recovering"
+    sites.stored = 10
+    assert sites.writer == "here"
+
+
+def test_a_recovery_waits_for_what_another_site_took_while_it_wrote_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = TwoSites(monkeypatch)
+    assert sites.writer == "recovering"
+    sites.end, sites.stored = 20, 10  # `us` was declared to write, and not to again, and took ten more
+    sites.classes["us"] = declared("elsewhere", 4)
+    assert sites.writer == "recovering"
+    sites.stored = 20
+    assert sites.writer == "here"
