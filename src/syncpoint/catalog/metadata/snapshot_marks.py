@@ -14,13 +14,15 @@ from syncpoint.catalog.metadata.records import CatalogChange, Setting
 
 PREFIX = "snapshot-sites/"
 SITES_MAX = 100
+WAS_DELETED = "was deleted here"
 GONE_MAX = 10_000  # marks of snapshots that were deleted
 
 
 class SnapshotMark(NamedTuple):
     """`identity`: UNIVERSE/INCARNATION of the one that was taken, "" where that is this one. `known_at`: places
-    (UNIVERSE/INCARNATION of the subscription) that have it, or had it: one that lacks it now has deleted it. `checked`:
-    of a copy that is not whole. `whole`: it was here, and is known elsewhere, so that without a record it was deleted.
+    (UNIVERSE/INCARNATION of the subscription) that have it, or had it: one that lacks it now has deleted it, or was
+    restored to an earlier state. `checked`: of a copy that is not whole. `whole`: it was here, and is known elsewhere,
+    so that without a record it was deleted.
     """
 
     identity: str = ""

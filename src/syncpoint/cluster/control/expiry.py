@@ -20,7 +20,7 @@ from syncpoint.base.runtime.trusted import TrustedClock
 from syncpoint.catalog.metadata.commit_size import in_parts
 from syncpoint.catalog.metadata.contract import StoreError
 from syncpoint.catalog.metadata.entity_options import stopped_lanes
-from syncpoint.catalog.metadata.records import CREATING, CatalogChange, Snapshot, Subscription
+from syncpoint.catalog.metadata.records import COPYING, CREATING, CatalogChange, Snapshot, Subscription
 from syncpoint.cluster.control.plane import ControlPlane
 
 EXPIRE_S = 60.0
@@ -94,6 +94,8 @@ class Expiry(Periodic):
     def _is_over(self, record: Snapshot | Subscription, now_ns: int) -> bool:
         if isinstance(record, Subscription):
             return self._is_unused(record, now_ns)
+        if record.status == COPYING and self._control.catalog.subscription_by_incarnation(record.subscription) is None:
+            return True  # nobody can fill it in any more
         return record.expire_ns <= now_ns or (record.status == CREATING and _unfinished(record.created_ns, now_ns))
 
     def _is_known(self, record: Snapshot | Subscription) -> bool:

@@ -13,7 +13,7 @@ from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, Inval
 from syncpoint.base.model.limits import SNAPSHOT_LIFETIME_SECONDS_MAX, SNAPSHOTS_PER_TOPIC_MAX
 from syncpoint.base.model.names import parse_snapshot, parse_subscription, project_of
 from syncpoint.catalog.metadata.records import ACTIVE, COPYING, CatalogChange, Snapshot, Subscription
-from syncpoint.catalog.metadata.snapshot_marks import SnapshotMark, mark_of, put_mark, was_deleted
+from syncpoint.catalog.metadata.snapshot_marks import WAS_DELETED, SnapshotMark, mark_of, put_mark, was_deleted
 from syncpoint.cluster.control.plane import ControlPlane
 from syncpoint.front.api.catalog_retries import checked_again
 from syncpoint.front.api.snapshots import NOT_KEPT
@@ -57,11 +57,12 @@ async def _begin(control: ControlPlane, asked: pipeline.FollowSnapshotRequest, s
     known = control.catalog.snapshot(asked.snapshot)
     if known is not None and known.status != COPYING:
         raise AlreadyExists(asked.snapshot)
-    if known is not None and mark_of(control.catalog, known.incarnation).identity == asked.identity:
+    same = known is not None and mark_of(control.catalog, known.incarnation).identity == asked.identity
+    if known is not None and same and known.subscription == subscription.incarnation:
         await control.commits.confirm(known.topic_incarnation, control.catalog.revision)
         return known.incarnation  # somebody else copies it, too
     if was_deleted(control.catalog, asked.identity):
-        raise FailedPrecondition(f"identity: {asked.snapshot} was deleted here.")
+        raise FailedPrecondition(f"identity: {asked.snapshot} {WAS_DELETED}.")
     if len(control.catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
         raise ResourceExhausted(f"Topic {subscription.topic_name} already has {SNAPSHOTS_PER_TOPIC_MAX} snapshots.")
     now_ns, labels = control.clock.time_ns(), dict(asked.labels)

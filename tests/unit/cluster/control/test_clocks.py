@@ -14,7 +14,7 @@ from syncpoint.catalog.metadata.contract import Put
 from syncpoint.catalog.metadata.layout import CLOCKS, USED
 from syncpoint.catalog.metadata.local import LocalShared
 from syncpoint.catalog.metadata.memory import MemoryStore
-from syncpoint.catalog.metadata.records import CatalogChange, Snapshot, Subscription, Topic
+from syncpoint.catalog.metadata.records import COPYING, CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.catalog.metadata.view import ClusterView
 from syncpoint.cluster.control.barrier import Barrier
 from syncpoint.cluster.control.clocks import ClockExchange
@@ -113,9 +113,20 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
         CatalogChange.put(Topic(1, "t")),
         CatalogChange.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
         CatalogChange.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
+        *(
+            CatalogChange.put(
+                Snapshot(
+                    number, f"copy-{of}", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS, status=COPYING,
+                    subscription=of,
+                )
+            )
+            for number, of in ((4, 2), (5, 9))
+        ),
     ])  # fmt: skip
     trusted = TrustedClock(mine)
     expiry = Expiry(control, ReportedUses(shared, control.catalog, trusted), trusted)
+    assert await expiry.expire() == 1
+    assert [one.name for one in catalog.catalog.snapshots()] == ["fresh", "copy-2"], "of 9 is nothing left to copy"
     await asyncio.sleep(4 * USED_S)
     mine.wrong_s = 32 * DAY
     for _ in range(20):

@@ -86,6 +86,18 @@ async def test_who_takes_one_of_the_name_comes_before_a_copy(harness: ServicerHa
 
 
 @simulated()
+async def test_a_subscription_that_was_created_anew_gets_a_copy_of_its_own(harness: ServicerHarness) -> None:
+    copy = await follow(harness, "BEGIN")
+    subscription = await harness.call("GetSubscription", subscription=SUB)
+    await harness.call("DeleteSubscription", subscription=SUB)
+    await harness.channel.unary(methods.SUBSCRIBER.CreateSubscription, subscription.SerializeToString())
+    anew = await follow(harness, "BEGIN")
+    assert anew != copy
+    await follow(harness, "FINISH", copy=anew)
+    assert await shown(harness) == [NAME]
+
+
+@simulated()
 async def test_what_means_nothing_is_refused(harness: ServicerHarness) -> None:
     assert await refused(harness, "BEGIN", "") is Code.INVALID_ARGUMENT
     assert await refused(harness, "STEP_UNSPECIFIED") is Code.INVALID_ARGUMENT

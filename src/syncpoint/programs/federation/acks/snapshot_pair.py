@@ -4,7 +4,7 @@ Place: a machine under `ack_pair`, between its reports and what it brings. What 
 remembered here are reports and remarks.
 Promises: no acknowledgement from after a snapshot is brought before the other end keeps what the snapshot holds (rule
 30). A copy that would lack messages is not made. One that was deleted is known by its identity, so none of the same
-name is deleted for it, or overwritten.
+name is deleted for it, or overwritten; an end that lacks it because it was restored to an earlier state gets it again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from syncpoint.base.model.errors import Code, SyncpointError
+from syncpoint.catalog.metadata.snapshot_marks import WAS_DELETED
 from syncpoint.wire.protobuf import methods
 from syncpoint.wire.protobuf.messages import pipeline
 from syncpoint.wire.protobuf.methods import Method
@@ -110,7 +111,9 @@ class SnapshotPair:
                     return self._follow(end, both[end], "KNOWN", known_at=[self._seen[1 - end][1]])
             return None
         end = 0 if both[0] is not None else 1
-        if self._seen[1 - end][1] in both[end].known_at:
+        if both[end] is None:
+            return None  # a later round has seen that it is gone
+        if both[end].copying and self._seen[1 - end][1] in both[end].known_at:
             return self._follow(end, both[end], "DROP")
         return self._copy(end, both[end], None) if _is_whole(both[end]) and self._is_due(identity) else None
 
@@ -142,6 +145,9 @@ class SnapshotPair:
             if error.code not in (*REMARKED, Code.NOT_FOUND):
                 raise
             note = error.message
+            if WAS_DELETED in note and self._seen[1 - end][1] in one.known_at:
+                yield from self._follow(end, one, "DROP")
+                return
             if error.code is Code.ALREADY_EXISTS:
                 note = f"{self.ends[1 - end].site} has another one of this name"
         self._since[one.identity] = self._round + TRY_ROUNDS
@@ -181,8 +187,9 @@ class SnapshotPair:
             if not checked:
                 yield from self._follow(1 - end, copy, "CHECKED", copy=copy.incarnation)
             return f"{missing:,} messages before it are not at {site} yet"
+        if (yield from self._follow(end, one, "KNOWN", known_at=[self._seen[1 - end][1]])) is None:
+            return "it was deleted in the meantime"  # and no mark of it was left there
         yield from self._follow(1 - end, copy, "FINISH", copy=copy.incarnation)
-        yield from self._follow(end, one, "KNOWN", known_at=[self._seen[1 - end][1]])
         self._reports.pop(one.identity, None)
         self.copied += 1
         return ""

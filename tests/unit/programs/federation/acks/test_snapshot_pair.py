@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from syncpoint.base.model.errors import AlreadyExists, NotFound, SyncpointError, Unavailable
+from syncpoint.base.model.errors import AlreadyExists, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.catalog.metadata.snapshot_marks import WAS_DELETED
 from syncpoint.programs.federation.acks.snapshot_pair import (
     AWAITED_ROUNDS,
     CHANGES_MAX,
@@ -84,9 +86,9 @@ def test_what_may_be_held_is_kept_before_anything_else_and_filled_in_by_origin(e
     assert ends.round([taken], [])
     assert ends.made == [
         ("b", "BEGIN"), ("a", "AckChanges"), ("a", "AckChanges"), ("b", "MergeAcks"), ("b", "MergeAcks"),
-        ("b", "FINISH"), ("a", "KNOWN"),
+        ("a", "KNOWN"), ("b", "FINISH"),
     ]  # fmt: skip
-    begin, mine, theirs, first, second, finish, known = (call.request for call in ends.asked)
+    begin, mine, theirs, first, second, known, finish = (call.request for call in ends.asked)
     assert (begin.snapshot, begin.identity, begin.known_at) == (
         "projects/pb/snapshots/nightly", "a/1", ["c/11", "a/11"],
     )  # fmt: skip
@@ -108,11 +110,26 @@ def test_a_catalog_that_has_not_changed_is_not_listed_again(ends: Ends) -> None:
     assert ends.made == []
 
 
-def test_what_is_known_to_have_been_there_was_deleted(ends: Ends) -> None:
+def test_what_was_there_and_was_deleted_is_dropped(ends: Ends) -> None:
+    ends.answers["BEGIN"] = lambda request: FailedPrecondition(f"{request.snapshot} {WAS_DELETED}.")
     assert ends.round([snapshot(known_at=["b/11"])], [])
-    assert ends.made == [("a", "DROP")]
-    assert ends.round([], [snapshot(project="pb", known_at=["x/11"])])  # known at a place that is no more: copied
-    assert ends.made[0] == ("a", "BEGIN")
+    assert ends.made == [("b", "BEGIN"), ("a", "DROP")]
+    assert ends.round([], [snapshot(project="pb", known_at=["x/11"])])  # known at a place that is no more
+    assert ends.made == [("a", "BEGIN")]
+    assert ends.round([], [snapshot(project="pb", identity="a/2", known_at=["a/11"], copying=True)])
+    assert ends.made == [("b", "DROP")]
+
+
+def test_an_end_that_was_restored_to_an_earlier_state_gets_again_what_it_had(ends: Ends) -> None:
+    assert ends.round([snapshot(known_at=["b/11"])], [])
+    assert (ends.made[0], ends.made[-1]) == (("b", "BEGIN"), ("b", "FINISH"))
+    assert ("a", "DROP") not in ends.made
+
+
+def test_a_copy_is_not_finished_of_one_that_is_gone(ends: Ends) -> None:
+    ends.answers["KNOWN"] = lambda request: NotFound(request.snapshot)
+    assert ends.round([snapshot()], [])
+    assert ends.made[-1] == ("a", "KNOWN")
 
 
 def test_copies_that_are_at_both_ends_know_of_each_other(ends: Ends) -> None:
@@ -154,7 +171,7 @@ def test_copies_are_waited_for_with_the_first_report_of_what_is_held(ends: Ends)
         assert ends.round([snapshot()], [begun])
         rounds += 1
         assert rounds < 100
-    assert ends.made == [("b", "MergeAcks"), ("b", "MergeAcks"), ("b", "FINISH"), ("a", "KNOWN")]
+    assert ends.made == [("b", "MergeAcks"), ("b", "MergeAcks"), ("a", "KNOWN"), ("b", "FINISH")]
     assert not any(call.request.check for call in ends.asked[:2])
 
 
@@ -176,3 +193,18 @@ def test_many_are_brought_in_several_rounds(ends: Ends) -> None:
     many = [snapshot(f"number-{number}", f"a/{number}") for number in range(CHANGES_MAX + 1)]
     assert not ends.round(many, [])
     assert ends.made.count(("b", "BEGIN")) == CHANGES_MAX
+
+
+def test_a_round_that_stood_still_goes_on_after_a_later_one_saw_that_all_is_gone(ends: Ends) -> None:
+    answer = pipeline.AckChangesResponse
+    there = answer(place="a/11", snapshots_at=1, snapshots=[snapshot("first"), snapshot("second", "a/2")])
+    late = ends.pair.round(there, answer(place="b/11", snapshots_at=1))
+    call = next(late)
+    ends.state = 1
+    assert ends.round([], [])
+    asked = [call.request.snapshot]
+    with suppress(StopIteration):
+        while True:
+            call = late.send(_plain(call.request))
+            asked.append(call.request.snapshot)
+    assert {one.rpartition("/")[2] for one in asked} == {"first"}
