@@ -55,7 +55,6 @@ from syncpoint.front.api.seek_request import seek_methods
 from syncpoint.front.api.server_admin import ServerAdmin
 from syncpoint.front.api.snapshot_request import snapshot_copy_methods
 from syncpoint.front.api.tenant_admin import TenantAdmin
-from syncpoint.front.api.traced_calls import CallTraces
 from syncpoint.node.consumption import Consumption, ExportMeans, PushMeans
 from syncpoint.node.health_pages import health_pages
 from syncpoint.node.node_environment import ProcessEnvironment
@@ -184,6 +183,8 @@ class ClientPort:
         self.every = {**backend.methods, **self._control_methods(backend)}
         followed = self.clients.noted(self.every)
         if self._process.tracer is not None:
+            from syncpoint.front.api.traced_calls import CallTraces  # for nobody else
+
             followed = CallTraces(self._process.tracer).traced(followed)
         self.methods = followed if access is None else access.gate.guarded(followed)
         publish = self.methods[PUBLISH]

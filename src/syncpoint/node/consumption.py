@@ -26,7 +26,6 @@ from syncpoint.broker.push.http_sender import HttpSender
 from syncpoint.broker.push.oidc_tokens import OidcTokens
 from syncpoint.broker.push.push_driver import PushDriver, PushState, Sender
 from syncpoint.broker.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
-from syncpoint.broker.push.traced_pushes import TracedPushDriver
 from syncpoint.catalog.access.accounts import Accounts, uid_from
 from syncpoint.catalog.metadata.records import Subscription
 from syncpoint.wire.protobuf import methods
@@ -77,11 +76,7 @@ class Consumption:
             pauses, failed = partial(_keys_pause_s, self.keys), "cannot publish the keys that sign pushes"
             self._keeping = Periodic(self.keys.upkeep, pauses, (SyncpointError,), failed, at_start=True)
         self.buckets = Buckets(dict(export.places), export.blocking, lambda: process.clock.time_ns() / 1e9)
-        self.pushes = (
-            PushDriver(process, sender, push.vetting, tokens=self.tokens)
-            if push.tracer is None
-            else TracedPushDriver(process, sender, push.vetting, tokens=self.tokens, tracer=push.tracer)
-        )
+        self.pushes = _pushes(process, sender, push, self.tokens)
         self.exports = ExportDriver(process, self.buckets)
         self.forwards = ForwardDriver(forward)
 
@@ -197,6 +192,14 @@ def _page(path: str, content: Callable[[], bytes]) -> Route:
         return Response(content(), media_type="application/json", headers={"cache-control": "public, max-age=300"})
 
     return Route(path, answer, methods=["GET"])
+
+
+def _pushes(process: ConsumingProcess, sender: Sender, push: PushMeans, tokens: OidcTokens | None) -> PushDriver:
+    if push.tracer is None:
+        return PushDriver(process, sender, push.vetting, tokens=tokens)
+    from syncpoint.broker.push.traced_pushes import TracedPushDriver  # for nobody else
+
+    return TracedPushDriver(process, sender, push.vetting, tokens=tokens, tracer=push.tracer)
 
 
 def _any_subject(email: str) -> str:
