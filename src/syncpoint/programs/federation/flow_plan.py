@@ -80,6 +80,16 @@ class FederationLink:
                 found.append(Flow(f"{self.name}.{short}", self, topic, target))
         return found
 
+    def flow_to(self, target_topic: str) -> Flow | None:
+        """The flow to a topic (full name) of a server, whether there is one to read or not; None: it goes elsewhere."""
+        short, times = target_topic.rpartition("/")[2], self.rename.count("{topic}")
+        read = self.topics[0]
+        if times:
+            begin = self.rename.index("{topic}")
+            read = short[begin : begin + (len(short) - len(self.rename.replace("{topic}", ""))) // times]
+        found = self.flows([f"projects/{self.source_project}/topics/{read}"])
+        return next((one for one in found if one.target_topic == target_topic), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:

@@ -81,3 +81,20 @@ def test_plan_and_status_say_it(command: str, file: Path) -> None:
 def test_plan_says_it_to_programs(file: Path) -> None:
     result = CliRunner().invoke(cli, ["federation", "plan", str(file), "--format", "json"], prog_name="syncpoint")
     assert json.loads(result.stdout)["absent"] == [SAID]
+
+
+@pytest.mark.parametrize(
+    ("topic", "target", "read"),
+    [("orders", "orders", "orders"), ("new-{topic}", "new-orders", "orders"), ("{topic}-{topic}", "a-b-a-b", "a-b"),
+     ("new-{topic}", "orders", None), ("{topic}-{topic}", "a-b", None), ("new-{topic}", "new-x", None)],
+)  # fmt: skip
+def test_the_flow_to_a_topic_is_known_without_the_one_it_reads(topic: str, target: str, read: str | None) -> None:
+    topics = ["orders"] if topic == "orders" else ["[!x]*"]
+    read_from = {"cluster": "a", "project": "shop", "topics": topics}
+    to = {"cluster": "b", "topic": f"projects/there/topics/{topic}"}
+    task = {"pattern": "replicate", "from": read_from, "to": to}
+    clusters = {name: {"endpoint": f"{name}:1"} for name in "ab"}
+    (link,) = links_of(parse({"version": 1, "clusters": clusters, "tasks": {"copy": task}}, Path()))
+    found = link.flow_to(f"projects/there/topics/{target}")
+    assert (None if found is None else found.source_topic.rpartition("/")[2]) == read
+    assert link.flow_to(f"projects/elsewhere/topics/{target}") is None

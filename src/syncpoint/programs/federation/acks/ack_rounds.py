@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -76,9 +76,10 @@ class AckRounds:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         watch: ExchangeWatch | None = None,
+        among: Collection[str] | None = None,
     ) -> None:
-        """`watch`: looks before each step, and may have pairs wait."""
-        self._watch = watch
+        """`watch`: looks before each step, and may have pairs wait. `among`: the sites that exchange, if not all."""
+        self._watch, self._among = watch, among
         self.links = [link for link in links if link.acks]
         self._servers, self._say, self._clock, self._wall = servers, say, clock, wall
         self._going: dict[tuple[str, str], _Going] = {}
@@ -186,7 +187,9 @@ class AckRounds:
 
     def _look(self) -> None:
         """Pairs of the subscriptions that there are now. A server that does not answer keeps those it had."""
-        flows, silent = self._servers.reported_flows(self.links)
+        among = self._among
+        links = [one for one in self.links if among is None or {one.source.name, one.target.name} <= set(among)]
+        flows, silent = self._servers.reported_flows(links)
         found: dict[tuple[str, str], _Going] = {}
         unlike: dict[tuple[str, str], ExchangeState] = {}
         kept = {one for one in self._going if self._going[one].flow.link.source.name in silent}
@@ -204,7 +207,7 @@ class AckRounds:
                     unlike[key] = ExchangeState(state.flow, short, state.source, state.target, why=why)
                     continue
                 ends = SiteEnd(state.source, one.name), SiteEnd(state.target, other.name)
-                pair = AckPair(flow.name, *ends, _others(flow, flows))
+                pair = AckPair(flow.name, *ends, _others(flow, self.links))
                 found[key] = self._going.get(key) or _Going(pair, flow, state)
         self._going = {**{key: self._going[key] for key in kept}, **found}
         self._unlike = unlike
@@ -226,16 +229,18 @@ class AckRounds:
                 return found
 
 
-def _others(flow: Flow, flows: Iterable[Flow]) -> list[OriginLinks]:
-    """Messages that both ends of a flow have by other flows: its target's own, and those of third sites."""
+def _others(flow: Flow, links: Sequence[FederationLink]) -> list[OriginLinks]:
+    """Messages that both ends of a flow have by other flows: its target's own, and those of third sites, whether these
+    answer now or not.
+    """
     ends = (flow.link.source.name, flow.source_topic), (flow.link.target.name, flow.target_topic)
     to_source, to_target = (
         {
-            (one.link.source.name, one.source_topic): one.name
-            for one in flows
-            if (one.link.target.name, one.target_topic) == end
+            (one.source.name, found.source_topic): found.name
+            for one in links
+            if one.target.name == site and (found := one.flow_to(topic)) is not None
         }
-        for end in ends
+        for site, topic in ends
     )
     back = [OriginLinks(to_source[ends[1]], "")] if ends[1] in to_source else []
     return back + [OriginLinks(to_source[one], to_target[one]) for one in to_source.keys() & to_target.keys()]

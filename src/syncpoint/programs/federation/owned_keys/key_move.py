@@ -113,8 +113,7 @@ class KeyMove:
         what consumers have (-1: unknown), and what is not copied.
         """
         sites = self._sites
-        links = [one for one in sites.links if {one.source.name, one.target.name} <= set(answering)]
-        rounds = AckRounds(links, sites.servers)
+        rounds = AckRounds(sites.links, sites.servers, among=answering)
         heads: dict[str, Heads] = {site: tail.heads() for site, tail in tails.items()}
         while True:
             counts = [sites.lent(site) for site in before]

@@ -13,9 +13,9 @@ from syncpoint.programs.federation.flow_plan import FederationLink, Flow
 from syncpoint.programs.federation.patterns.registry import links_of
 from syncpoint.programs.federation.spec import FederatedCluster, parse
 from syncpoint.wire.protobuf import methods
-from syncpoint.wire.protobuf.messages import pubsub
+from syncpoint.wire.protobuf.messages import pipeline, pubsub
 
-CLUSTERS = {"a": {"endpoint": "a:1"}, "b": {"endpoint": "b:1"}}
+CLUSTERS = {name: {"endpoint": f"{name}:1"} for name in "abc"}
 
 
 def links(folder: Path, **keys: Any) -> list[FederationLink]:
@@ -31,12 +31,16 @@ class ServersInMemory:
         self.failing: dict[tuple[str, str], SyncpointError] = {}
         self.asked: list[tuple[str, str, str]] = []
         self.silent: dict[str, str] = {}
+        self.snapshots: dict[str, list[pipeline.SiteSnapshot]] = {}
+        self.filled: list[tuple[str, str]] = []  # of a snapshot: at a site, messages of a link
 
     def reported_flows(self, links: list[FederationLink]) -> tuple[list[Flow], dict[str, str]]:
         flows = [one for link in links for one in link.flows(["projects/shop/topics/orders"])]
         return [one for one in flows if one.link.source.name not in self.silent], self.silent
 
     def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
+        if cluster.name in self.silent:
+            raise Unavailable(self.silent[cluster.name])
         if method == "Subscriber.ListSubscriptions":
             named = [
                 pubsub.Subscription(
@@ -53,7 +57,13 @@ class ServersInMemory:
         self.asked.append((cluster.name, name, short))
         if (cluster.name, short) in self.failing:
             raise self.failing[cluster.name, short]
-        return methods.ACK_EXCHANGE[name].response()
+        answer = methods.ACK_EXCHANGE[name].response()
+        if name == "AckChanges" and self.snapshots:
+            answer.place, answer.snapshots_at = f"{cluster.name}/11", 1
+            answer.snapshots.extend(self.snapshots.get(cluster.name, ()))
+        elif name == "MergeAcks" and request.snapshot:
+            self.filled.append((cluster.name, request.link))
+        return answer
 
 
 @pytest.fixture
@@ -137,3 +147,19 @@ def test_a_silent_server_keeps_what_was_found(tmp_path: Path, servers: ServersIn
     clock.now = 2 * LOOK_S
     rounds.step()
     assert rounds.states == []
+
+
+@pytest.mark.parametrize("among", [None, "ab"])
+def test_a_snapshot_is_copied_with_messages_of_a_site_that_takes_no_part(
+    tmp_path: Path, servers: ServersInMemory, among: str | None
+) -> None:
+    """What its messages, at both other sites, are in the snapshot is known without it; left out, the copy would lack
+    those that were acknowledged there.
+    """
+    servers.there = {name: {"s": {}} for name in "abc"}
+    servers.silent = {} if among else {"c": "away"}
+    servers.snapshots = {"a": [pipeline.SiteSnapshot(snapshot="projects/shop/snapshots/nightly", identity="a/12")]}
+    rounds = AckRounds(links(tmp_path, acks=True, clusters=["a", "b", "c"]), servers, among=among)  # type: ignore[arg-type]
+    rounds.step()
+    assert {one.flow for one in rounds.states} == {"shop.a-b.orders", "shop.b-a.orders"}
+    assert {link for site, link in servers.filled if site == "b"} == {"", "shop.a-b.orders", "shop.c-b.orders"}
