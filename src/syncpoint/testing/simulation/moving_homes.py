@@ -7,7 +7,6 @@ life of the sites goes on in its `sleep`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from syncpoint.base.model.errors import Unavailable
@@ -16,6 +15,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, Snapshot
 from syncpoint.front.api import home_request, snapshot_request
 from syncpoint.programs.federation.acks.home_move import HomeMove, MovedHome
 from syncpoint.programs.federation.flow_plan import FederationLink, Flow
+from syncpoint.programs.federation.owned_keys.key_shares import KeyPolicy
 from syncpoint.programs.federation.spec import FederatedCluster
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_site import SUBSCRIPTION, TOPIC, SimSite
@@ -40,6 +40,7 @@ class SiteControl:
         """Change the catalog; it is persisted before the call is answered."""
         self._site.apply(*changes)
         await persisted(self._site.publish)
+        self._site.changed()
 
     async def confirm(self, *record: Any) -> None:
         """Nothing is served elsewhere."""
@@ -75,22 +76,30 @@ def home_methods(site: SimSite) -> Methods:
 
 
 class SiteServers:
-    """What `HomeMove` asks. `names`: of the flows, by source and target."""
+    """What moves ask. `away`: sites that do not answer; `keys`: see `FederationLink`; `state_of`: what a site reports
+    of its subscription.
+    """
 
-    def __init__(self, sites: Mapping[str, SimSite], names: Mapping[tuple[str, str], str]) -> None:
-        self.sites, self.names = sites, names
+    def __init__(self, sites: Mapping[str, SimSite]) -> None:
+        self.sites = sites
         self.away: set[str] = set()
+        self.keys: KeyPolicy | None = None
+        self.state_of: Callable[[SimSite], Any] = lambda site: admin.SubscriptionState(
+            outstanding_messages=len(site.lent)
+        )
 
     def links(self) -> list[FederationLink]:
         """A link each way."""
         clusters = {name: FederatedCluster(name, name) for name in self.sites}
         return [
-            FederationLink(flow, "mirror", clusters[one], clusters[other], "p", "p", acks=True)
-            for (one, other), flow in self.names.items()
+            FederationLink(one + other, "mirror", clusters[one], clusters[other], "p", "p", acks=True, keys=self.keys)
+            for one in clusters
+            for other in clusters
+            if one != other
         ]
 
     def flows(self, links: Sequence[FederationLink]) -> list[Flow]:
-        return [replace(flow, name=link.name) for link in links for flow in link.flows([TOPIC])]
+        return [flow for link in links for flow in link.flows([TOPIC])]
 
     def reported_flows(self, links: Sequence[FederationLink]) -> tuple[list[Flow], dict[str, str]]:
         silent = dict.fromkeys(self.away, "away")
@@ -106,7 +115,7 @@ class SiteServers:
             case "Subscriber.GetSubscription":
                 return pubsub.Subscription(name=SUBSCRIPTION, topic=TOPIC)
             case "Admin.GetSubscriptionState":
-                return admin.SubscriptionState(outstanding_messages=len(site.lent))
+                return self.state_of(site)
         return site.call(methods.ACK_EXCHANGE[method.partition(".")[2]], asked)
 
     def positions_of(self, flow: Flow) -> Any:

@@ -1,5 +1,5 @@
-"""Bugs planted into the exchange of acknowledgements between sites; see `planted_bugs`. Each is noticed in the
-simulation of `site_runs`.
+"""Bugs planted into the exchange of acknowledgements between sites, and into keys that they own; see `planted_bugs`.
+Each is noticed in the simulation of `site_runs`, or of `moving_keys`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from typing import Any
 
 from syncpoint.broker.pipeline import ack_exchange, ack_snapshots
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
+from syncpoint.broker.subscribe.lease import LeaseManager
+from syncpoint.broker.subscribe.ordering import KeyOrder
 from syncpoint.catalog.metadata.home_sites import HomeSite
 from syncpoint.programs.federation.acks import ack_pair
 from syncpoint.programs.federation.acks.ack_rounds import AckRounds
 from syncpoint.programs.federation.acks.copied_tail import CopiedTail
+from syncpoint.programs.federation.owned_keys.key_sites import KeySites, KnownKeys
+from syncpoint.testing.simulation.moving_keys import run_keys
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.site_runs import DELETED, HOMED, KEPT, SNAPPED, run_sites
@@ -71,3 +75,27 @@ def a_home_needs_no_tail() -> AbstractContextManager[None]:
 def a_home_needs_no_acknowledgements() -> AbstractContextManager[None]:
     """A site is the home before it knows what was acknowledged elsewhere (rule 33)."""
     return patched(AckRounds, step=lambda self: 0)
+
+
+@planted(None, seed=1, run=run_keys)
+def keys_move_before_what_is_lent_is_back() -> AbstractContextManager[None]:
+    """A site delivers a key while consumers of the one before still have messages of it."""
+    return patched(KeySites, lent=lambda self, site: 0)
+
+
+@planted(None, seed=7, run=run_keys)
+def keys_move_before_acknowledgements_are_recorded() -> AbstractContextManager[None]:
+    """What consumers of the site before have acknowledged is not waited for."""
+    return patched(LeaseManager, unrecorded=lambda self: set())
+
+
+@planted(None, seed=69, run=run_keys)
+def what_waits_of_a_key_stays_when_it_leaves() -> AbstractContextManager[None]:
+    """A key comes back, and what was passed by of it comes later than what had waited."""
+    return patched(KeyOrder, let_go=lambda self, of_key, lent: {})
+
+
+@planted(None, seed=0, run=run_keys)
+def keys_move_while_it_is_found_out_what_came_twice() -> AbstractContextManager[None]:
+    """A move exchanges acknowledgements with a site that keys were taken from."""
+    return patched(KnownKeys, back=property(lambda self: []))

@@ -350,18 +350,21 @@ SITES_WANTED = frozenset(
         "a round stands still",
         "a seek",
         "a seek is followed",
+        "a site is parted",
         "a snapshot is copied",
         "a snapshot is deleted",
         "deletion",
+        "keys move",
     }
 )
 """What has to come up where two sites exchange acknowledgements."""
 
 
 def _run_sites(seed: int, trace: Callable[[str], None] | None = None) -> RunResult:
-    from syncpoint.testing.simulation.site_runs import run_sites  # needs pyarrow
+    from syncpoint.testing.simulation.moving_keys import run_keys  # needs pyarrow
+    from syncpoint.testing.simulation.site_runs import run_sites
 
-    return run_sites(seed, trace=trace)
+    return run_keys(seed, trace=trace) if seed % 15 == 14 else run_sites(seed, trace=trace)
 
 
 GATEWAYS_WANTED = frozenset(

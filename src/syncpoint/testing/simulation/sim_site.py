@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from syncpoint.base.kernel.acks import encode_runs
 from syncpoint.base.model.errors import Aborted
+from syncpoint.base.model.identity import format_message_id
 from syncpoint.base.runtime.clock import ManualClock
 from syncpoint.base.runtime.random import Random
 from syncpoint.broker.pipeline.ack_exchange import AckExchange
@@ -35,11 +36,13 @@ class StoredMessage(NamedTuple):
     offset: int
     data: bytes
     time_ns: int
+    key: str = ""
 
 
 class SimSite(SimLog):
     """A site with one topic and one subscription. `retention_s`: of the topic; 0: what is acknowledged is deleted.
-    `further`: methods that it serves, too; `lent`: what a consumer has.
+    `further`: methods that it serves, too; `lent`: what a consumer has; `changed`: is called after a change of the
+    catalog, before that is answered.
     """
 
     def __init__(
@@ -49,14 +52,17 @@ class SimSite(SimLog):
         clock: ManualClock,
         retention_s: int = 0,
         further: Callable[[SimSite], Methods] = lambda site: {},
+        *,
+        ordered: bool = False,
     ) -> None:
         self.name, self.further = name, further
         self.lent: list[StoredMessage] = []
+        self.changed: Callable[[], object] = lambda: None
         self.published = self.lives = 0
         settings = StorageSettings(segment_bytes=64 * 1024, cache_bytes=1 << 16, pool_segments=1, reserve_bytes=0)
         super().__init__(random, clock, settings)
         self.change(CatalogChange.put(Topic(1, TOPIC, retention_s=retention_s)))
-        self.change(CatalogChange.put(Subscription(11, SUBSCRIPTION, 1, TOPIC, created_revision=2)))
+        self.change(CatalogChange.put(Subscription(11, SUBSCRIPTION, 1, TOPIC, ordered=ordered, created_revision=2)))
 
     def open(self) -> None:
         self.lives += 1
@@ -92,11 +98,11 @@ class SimSite(SimLog):
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
-    def put(self, count: int) -> list[bytes]:
+    def put(self, count: int, key: str = "") -> list[bytes]:
         """Publish messages; returns those that are confirmed."""
         data = [f"{self.name}{self.published + number}".encode() for number in range(count)]
         self.published += count
-        request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=one) for one in data])
+        request = pubsub.PublishRequest(topic=TOPIC, messages=[{"data": one, "ordering_key": key} for one in data])
         outcomes: list[Any] = []
         self.publish.intake.publish_request(
             FunctionCaller(outcomes.append, outcomes.append), request.SerializeToString()
@@ -107,7 +113,7 @@ class SimSite(SimLog):
     def stored(self) -> list[StoredMessage]:
         """The visible messages, in the order of sources and offsets."""
         return [
-            StoredMessage(source, offset, message.data, message.publish_time.ToNanoseconds())
+            StoredMessage(source, offset, message.data, message.publish_time.ToNanoseconds(), message.ordering_key)
             for source, offset, message in self.messages(1)
         ]
 
@@ -124,6 +130,10 @@ class SimSite(SimLog):
             self.publish.server.acknowledge(11, ledger.generation, one.source, runs, outcomes.append, urgent=True)
         self.rest()
         return len(outcomes) == len(messages) and not any(outcomes)
+
+    def id_of(self, message: StoredMessage) -> str:
+        """The id of a message that was published here."""
+        return format_message_id(self.universe or 0, message.source, message.offset)
 
     # -- the ends of links -------------------------------------------------------------------------------------------
 
@@ -182,6 +192,7 @@ def _frame(source: int, rows: Sequence[StoredMessage]) -> Any:
         pa.array([one.data for one in rows], pa.binary()),
         pa.array([one.offset for one in rows], pa.int64()),
         pa.array([one.time_ns // 1000 for one in rows], pa.timestamp("us", "UTC")),
+        pa.array([one.key for one in rows], pa.utf8()),
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, names=["data", "offset", "publish_time"])
-    return pipeline.StageFrame(topic=TOPIC, columns=[4, 2, 3], batch=batch.serialize().to_pybytes(), source=source)
+    batch = pa.RecordBatch.from_arrays(arrays, names=["data", "offset", "publish_time", "ordering_key"])
+    return pipeline.StageFrame(topic=TOPIC, columns=[4, 2, 3, 6], batch=batch.serialize().to_pybytes(), source=source)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,7 +39,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class _Flow:
+class CopyFlow:
     """One direction: its copies, and its pair."""
 
     name: str
@@ -53,22 +54,25 @@ class _Flow:
     def begin(self) -> None:
         """A link that begins anew knows nothing."""
         ends = SiteEnd(self.source.name, SUBSCRIPTION), SiteEnd(self.target.name, SUBSCRIPTION)
-        self.pair = AckPair(self.name, *ends, [OriginLinks(self.target.name + self.source.name, "")])
+        self.pair = AckPair(self.name, *ends, [OriginLinks(f"{self.target.name}{self.source.name}.orders", "")])
 
 
 class SiteRun:
     """The life of two sites."""
 
-    def __init__(self, seed: int, shape: str, trace: Trace | None) -> None:
+    step_s = 0.05
+
+    def __init__(self, seed: int, shape: str, trace: Trace | None, *, ordered: bool = False) -> None:
         self.random, self.clock, self._trace = SeededRandom(seed), ManualClock(), trace
         self.kept, self.homed = shape in (KEPT, HOMED), shape == HOMED
         retention_s = 30 * 86_400 if self.kept else 0
         names = "abc" if self.homed else "ab"
-        self.sites = [SimSite(name, self.random, self.clock, retention_s, home_methods) for name in names]
-        self.flows = [_Flow(a.name + b.name, a, b) for a in self.sites for b in self.sites if a is not b]
-        by_name = {site.name: site for site in self.sites}
-        self.servers = SiteServers(by_name, {(one.source.name, one.target.name): one.name for one in self.flows})
-        self.slow: list[tuple[_Flow, Round, Any]] = []  # rounds that stand still, and what they would go on with
+        self.sites = [
+            SimSite(name, self.random, self.clock, retention_s, home_methods, ordered=ordered) for name in names
+        ]
+        self.flows = [CopyFlow(f"{a.name}{b.name}.orders", a, b) for a in self.sites for b in self.sites if a is not b]
+        self.servers = SiteServers({site.name: site for site in self.sites})
+        self.slow: list[tuple[CopyFlow, Round, Any]] = []  # rounds that stand still, and what they would go on with
         self.happened: Counter[str] = Counter()
         self.confirmed: list[tuple[bytes, Stamp]] = []
         self.tried: list[tuple[bytes, Stamp]] = []
@@ -91,7 +95,7 @@ class SiteRun:
         if self.homed:
             self._move()
         for _ in range(STEPS):
-            self.clock.advance(0.05)
+            self.clock.advance(self.step_s)
             self._step()
         self._heal()
         self._judge()
@@ -196,7 +200,7 @@ class SiteRun:
         own = record.generation - last.generation
         return (last.stamp.number + own, site.name) if own else (last.stamp.number, last.stamp.site)
 
-    def _copy(self, flow: _Flow) -> None:
+    def _copy(self, flow: CopyFlow) -> None:
         source, target = flow.source, flow.target
         link = target.writer.state.links.get(flow.name, LinkState(flow.name, ""))
         planned, there = [], source.extents()
@@ -219,17 +223,18 @@ class SiteRun:
         self.happened["copied"] += len(own)
         self.note(f"{flow.name} copies {[one.data for one in own]}")
 
-    def _round(self, flow: _Flow, *, whole: bool = False) -> RoundResult | None:
+    def _round(self, flow: CopyFlow, *, whole: bool = False) -> RoundResult | None:
         """A round; it may stop in its middle, for a while or for ever."""
         going = flow.pair.round()
         return self._advance(flow, going, None, stops=-1 if whole else self.random.randrange(0, 12))
 
-    def _advance(self, flow: _Flow, going: Round, answer: Any, stops: int) -> RoundResult | None:
+    def _advance(self, flow: CopyFlow, going: Round, answer: Any, stops: int) -> RoundResult | None:
         try:
             call = going.send(answer)
             while True:
                 if stops == 0:
                     self.slow.append((flow, going, call))
+                    flow.pair = deepcopy(flow.pair)  # a pair has one round at a time; what is late is another program's
                     self.happened["a round stands still"] += 1
                     return None
                 stops -= 1
@@ -339,14 +344,20 @@ def run_sites(
     trace: Trace | None = None,
 ) -> RunResult:
     """Run one seed. `shape`: `KEPT`, `DELETED`, `HOMED` or `SNAPPED`; drawn from the seed unless given."""
+    return lived(
+        lambda: SiteRun(seed, shape or (KEPT, DELETED, HOMED, SNAPPED)[seed % 4], trace), seed, quiet=trace is None
+    )
+
+
+def lived(made: Callable[[], SiteRun], seed: int, *, quiet: bool) -> RunResult:
+    """Run a life to its end. `quiet`: nothing is logged."""
     begun = time.monotonic()
-    shape = shape or (KEPT, DELETED, HOMED, SNAPPED)[seed % 4]
-    if trace is None:
+    if quiet:
         logging.disable(logging.CRITICAL)
     try:
-        life = SiteRun(seed, shape, trace)
+        life = made()
         life.run()
     finally:
-        if trace is None:
+        if quiet:
             logging.disable(logging.NOTSET)
     return RunResult(seed, life.violations, life.happened, {}, "", STEPS, 0.0, time.monotonic() - begun)
