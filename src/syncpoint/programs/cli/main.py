@@ -9,6 +9,7 @@ answers, else 1.
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -189,6 +190,8 @@ class Root(click.Group):
                 raise
             raise not_installed(error) from error
         except OSError as error:
+            if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise Problem(f"the output cannot be written: {error.strerror}") from error
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
             raise Problem(f"{error.filename}: {error.strerror}") from error

@@ -243,7 +243,7 @@ def _bar(what: str, of: str) -> Any:
 
 
 def _is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()  # None: it is closed
 
 
 def _wide() -> bool:

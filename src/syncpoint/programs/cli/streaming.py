@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.base.model.errors import SyncpointError
+from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.output import as_dict, inform, show
 from syncpoint.programs.cli.settings import Settings, kept
 
@@ -234,6 +235,8 @@ def follow(
     """Write a subscription's messages until there were as many as wanted, until --timeout or until somebody ends it.
     `skip`: ids of messages that were written before.
     """
+    if sys.stdout is None:
+        raise Problem("standard output is closed: nobody would get the messages")
     import asyncio
 
     from syncpoint.client import AsyncSubscriber

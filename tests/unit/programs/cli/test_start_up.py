@@ -117,3 +117,18 @@ def test_tests_of_users_import_next_to_nothing():
     _, names = imported(TESTS)
     assert packages(names) == {"syncpoint"}
     assert len(names) <= 10, names
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "error"),
+    [
+        (">/dev/full", 1, "error: the output cannot be written: No space left on device\n"),
+        (">&-", 0, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_reported(output: str, code: int, error: str) -> None:
+    call = "from syncpoint.programs.cli.main import main; main()"
+    line = ["sh", "-c", f'exec "$0" -c "$1" docs limits {output}', sys.executable, call]
+    env = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert (done.returncode, done.stderr) == (code, error)

@@ -13,6 +13,7 @@ import pytest
 
 from syncpoint.base.model.errors import NotFound
 from syncpoint.programs.cli import streaming, tail
+from syncpoint.programs.cli.errors import Problem
 from syncpoint.programs.cli.streaming import Interruption, Lines, write_out
 from syncpoint.wire.protobuf.messages import admin, pubsub
 
@@ -331,3 +332,9 @@ def test_what_stays_wrong_ends_it(reference, run):
     assert (result.exit_code, sorted(result.stdout.split())) == (0, ["b", "c"])
     assert len(reference.acked) == 1
     assert "UNAVAILABLE" not in result.stderr, "its own end is no trouble"
+
+
+def test_nothing_is_received_for_an_output_that_is_closed(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(Problem, match="closed"):
+        streaming.follow(None, "projects/p/subscriptions/abc", Interruption(), Lines("json", with_ack_ids=False))
