@@ -66,7 +66,9 @@ class SnapshotSets:
         state = self._state(record, name, ACTIVE, 0)
         found = list(self._own(record, state) if link is None else self._of_link(record, state, link))
         if sum(len(one.runs) for one in found) > REPORT_BYTES_MAX:
-            raise FailedPrecondition(f"What {name} holds is in too many parts to be copied to another site.")
+            raise FailedPrecondition(
+                f"What {name} holds is in too many parts to be copied to another site: take a snapshot there, too."
+            )
         return found
 
     def fill(

@@ -176,7 +176,7 @@ def _lacking(answer: admin.Project, one: DeclaredClass) -> list[str]:
     if answer.last_reconciliation.findings_total:
         found.append(f"The last reconciliation found {answer.last_reconciliation.findings_total} messages amiss.")
     elif not answer.HasField("last_reconciliation"):
-        found.append("It was never reconciled: `syncpoint federation run` does it each day, or `projects reconcile`.")
+        found.append("It was never reconciled: start `syncpoint federation run`, or `projects reconcile --every 24h`.")
     if one.writer == "recovering":
         found.append("Both publishes and links are admitted: declare --writer here once the other site's tail is here.")
     return found

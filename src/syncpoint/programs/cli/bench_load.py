@@ -20,6 +20,7 @@ from itertools import cycle
 from math import inf
 from typing import Any
 
+from syncpoint.base.model.errors import InvalidArgument
 from syncpoint.client import (
     AsyncPublisher,
     AsyncSubscriber,
@@ -27,6 +28,7 @@ from syncpoint.client import (
     BulkPublishError,
     FlowControl,
     MessageBatch,
+    MessageTooLargeError,
 )
 
 END_S = 5.0
@@ -34,7 +36,7 @@ FLOW = FlowControl(max_messages=20_000, max_bytes=64 << 20)  # of one stream
 LATENCIES_MAX = 1_000_000
 
 Reach = Mapping[str, Any]
-"""With what a publisher or subscriber is made: addresses, TLS, credentials."""
+"""Arguments of a publisher or subscriber: addresses, TLS, credentials."""
 
 
 @dataclass
@@ -54,13 +56,13 @@ class LoadResult:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
     def note(self, latency_s: float) -> None:
-        """One latency more; as many as there is room for."""
+        """Keep a latency, up to LATENCIES_MAX of them."""
         if len(self.latencies_s) < LATENCIES_MAX:
             self.latencies_s.append(latency_s)
 
 
 Progress = Callable[[int], None]
-"""Is called with how many messages are done."""
+"""Called with the number of messages that are done."""
 
 
 class _Clock:
@@ -148,10 +150,9 @@ async def publish(reach: Reach, load: PublishLoad, progress: Progress = lambda d
             for publisher in publishers:
                 for _ in range(load.window):
                     group.create_task(work(publisher))
-    except* BulkPublishError as failed:
+    except* (BulkPublishError, MessageTooLargeError) as failed:
         first = failed.exceptions[0]
-        assert isinstance(first, BulkPublishError)
-        raise first.error from None
+        raise first.error if isinstance(first, BulkPublishError) else InvalidArgument("size", str(first)) from None
     finally:
         clock.stop(result)
         result.again = sum(one.repeats for one in publishers)

@@ -31,11 +31,12 @@ def _missing(error: SyncpointError) -> str:
 
 @contextmanager
 def explained_by(page: str, path: Path) -> Iterator[None]:
-    """Around the reading of a file: what is wrong with it becomes a `Problem` that names the page with its keys."""
+    """Turn what goes wrong while a file is read into a `Problem` that names the page of the documentation about it."""
     try:
         yield
     except OSError as error:
-        raise Problem(f"{path} cannot be read: {error.strerror}.", "Give the path of a file.") from error
+        read = error.filename or path  # it may name further files
+        raise Problem(f"{read} cannot be read: {error.strerror}.", "Give the path of a file.") from error
     except InvalidArgument as error:
         raise Problem(f"{path}: {error.message}", f"`syncpoint docs {page}` explains every key.") from error
 

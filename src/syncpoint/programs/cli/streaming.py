@@ -36,7 +36,7 @@ ALIGNED_MAX = 40
 """Data are padded to the widest so far, up to this, so that what follows stands in a column."""
 OUTSTANDING_MESSAGES, OUTSTANDING_BYTES = 1_000, 16 << 20
 END_S = 2.0
-"""How long the end waits for the output, and twice for the last answers."""
+"""At the end, how long to wait for the output; for the last acknowledgements, twice as long."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _, format_option = kept(

@@ -38,15 +38,15 @@ def cut_network(port: str) -> None:
 
 
 def mend_network(port: str) -> None:
-    """Let packets pass again; nothing where they do. Raises `OSError`."""
-    if _nft("list", "table", "inet", _table(port)) == "" and (why := _nft("delete", "table", "inet", _table(port))):
+    """Let packets of a port pass again, also where they do already. Raises `OSError`."""
+    if why := _nft(f"add table inet {_table(port)}; delete table inet {_table(port)}"):  # added: it may be gone
         raise OSError(why)
 
 
 def check_disk(folder: Path, leave: int) -> None:
     """Raise `FailedPrecondition` for a folder whose file system must not be filled, or is full already."""
     if os.stat(folder).st_dev == os.stat("/").st_dev:
-        raise FailedPrecondition(f"{folder} is in the file system of /, which the whole machine needs.")
+        raise FailedPrecondition(f"{folder} is in the file system of /, which the whole machine needs: name another.")
     if _free_bytes(folder) <= leave:
         raise FailedPrecondition(f"{folder} has no more than {leave:,} bytes left already.")
 

@@ -81,7 +81,9 @@ class FederationLink:
         return found
 
     def flow_to(self, target_topic: str) -> Flow | None:
-        """The flow to a topic (full name) of a server, whether there is one to read or not; None: it goes elsewhere."""
+        """The flow of this link that writes to a topic (full name), also where its source topic does not exist; None:
+        no flow does.
+        """
         short, times = target_topic.rpartition("/")[2], self.rename.count("{topic}")
         read = self.topics[0]
         if times:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from syncpoint.base.model.errors import NotFound
+from syncpoint.base.model.errors import InvalidArgument, NotFound
 from syncpoint.programs.cli.bench_load import LoadResult, PublishLoad, Reach, ReceiveLoad, publish, receive
 from syncpoint.wire.protobuf.messages import pubsub
 
@@ -108,6 +108,8 @@ def test_a_failure_that_stays_ends_the_run(reference: tuple[Reference, Reach]) -
         asyncio.run(publish(reach, PublishLoad(TOPIC + "x", 100)))
     with pytest.raises(NotFound):
         asyncio.run(receive(reach, ReceiveLoad(SUB + "x", 100)))
+    with pytest.raises(InvalidArgument, match="size: a message of"):  # no request has room for it
+        asyncio.run(publish(reach, PublishLoad(TOPIC, messages=2, size=10_000_000, batch=1)))
 
 
 @pytest.mark.parametrize("wanted", [1_000, 45])
