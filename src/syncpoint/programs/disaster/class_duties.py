@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from syncpoint.base.model.errors import SyncpointError
+from syncpoint.base.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.catalog.access.disaster_classes import BILLING
 from syncpoint.programs.disaster.project_reconciliation import reconcile, sentence
 from syncpoint.programs.disaster.reconciled_topic import Window
@@ -42,11 +42,13 @@ _Ends = dict[str, dict[int, int]]
 
 
 def to_fence(classes: Classes) -> list[str]:
-    """Sites that must not take publishes any more, since another one was declared to after them."""
+    """Sites that must not take publishes any more, since another one was declared to after them. None where that is
+    unknown: two were declared at once, or one does not say when, as earlier versions do not.
+    """
     writers = {site: one.since.ToNanoseconds() for site, one in classes.items() if one.writer not in ("", "elsewhere")}
     newest = max(writers.values(), default=0)
     last = [site for site, since in writers.items() if since == newest]
-    return sorted(writers.keys() - set(last)) if len(last) == 1 else []  # declared at once: nobody knows
+    return sorted(writers.keys() - set(last)) if len(last) == 1 and all(writers.values()) else []
 
 
 class ClassDuties:
@@ -115,15 +117,22 @@ class ClassDuties:
             for site in fenced:
                 self._declare(project, site, "elsewhere", classes)
             log.warning("%s: %s was declared to write later, so %s will not", project, writer, " and ".join(fenced))
-        elif len(writers) == 1 and classes[writers[0]].writer == "recovering":
+        elif len(writers) > 1:
+            raise FailedPrecondition(
+                f"which of {' and '.join(sorted(writers))} was declared last is unknown: declare it anew"
+            )
+        elif writers and classes[writers[0]].writer == "recovering":
             self._end_recovery(project, writers[0], classes)
 
     def _end_recovery(self, project: str, writer: str, classes: Classes) -> None:
         """Declare a writer `here` once it has what was at the others when they were seen to take copies alone."""
         links = [one for one in self._links[project] if one.target.name == writer]
         others = self._sites(self._links[project]).keys() - {writer}
-        if others - {one.source.name for one in links} or others - classes.keys():
-            return  # no link brings it, or a site does not answer
+        if unknown := others - ({one.source.name for one in links} & classes.keys()):
+            raise FailedPrecondition(
+                f"{writer} is recovering until {' and '.join(sorted(unknown))} can be compared with it: that takes a"
+                " link from there, an answer, and the class billing"
+            )
         flows = self._servers.flows(links)
         declared_at = sorted((site, one.since.ToNanoseconds()) for site, one in classes.items())
         if project not in self._ends or self._ends[project][0] != declared_at:  # another one may have written since

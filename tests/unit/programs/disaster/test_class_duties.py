@@ -28,6 +28,7 @@ def declared(writer: str, since_s: int) -> admin.DisasterClass:
         ({"eu": ("recovering", 3), "us": ("here", 2), "ap": ("here", 1)}, ["ap", "us"]),
         ({"eu": ("here", 2), "us": ("here", 2)}, []),  # nobody knows
         ({"eu": ("here", 2), "us": ("here", 2), "ap": ("here", 1)}, []),
+        ({"eu": ("here", 2), "us": ("here", 0)}, []),  # an earlier version does not say when
         ({"eu": ("here", 1)}, []),  # the other one does not answer
         ({}, []),
     ],
@@ -83,3 +84,14 @@ def test_a_recovery_waits_for_what_another_site_took_while_it_wrote_in_between(m
     assert sites.writer == "recovering"
     sites.stored = 20
     assert sites.writer == "here"
+
+
+def test_what_nobody_knows_is_reported_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    sites = TwoSites(monkeypatch)
+    sites.classes["us"] = admin.DisasterClass()
+    assert (sites.writer, sites.writer) == ("recovering", "recovering")
+    sites.classes["us"] = declared("here", 1)
+    assert (sites.writer, sites.writer) == ("recovering", "recovering")
+    comparing, declaring = (one.getMessage() for one in caplog.records)
+    assert "eu is recovering until us can be compared with it" in comparing
+    assert "which of eu and us was declared last is unknown" in declaring
