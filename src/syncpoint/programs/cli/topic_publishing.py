@@ -200,11 +200,12 @@ def _made(number: int, text: str, pairs: dict[str, str], ordering_key: str) -> O
 def _messages(file: BinaryIO, read: Reader, common: OutgoingMessage) -> Iterator[list[Numbered]]:
     """The messages of a file's lines that are not empty: those together that are there at once."""
     number, rest = 0, b""
+    longest = PUBLISH_REQUEST_BYTES_MAX * (2 if read is _from_json else 1)  # base64 makes data longer
     while chunk := file.read1(CHUNK_BYTES):  # type: ignore[attr-defined]  # files that are opened and standard input
         *lines, rest = (rest + chunk).split(b"\n")
         yield [(at, read(at, line, common)) for at, line in enumerate(lines, number + 1) if line.strip()]
         number += len(lines)
-        if len(rest) > PUBLISH_REQUEST_BYTES_MAX:
+        if len(rest) > longest:
             raise Problem(f"line {number + 1:,} is too long: a message has at most {PUBLISH_REQUEST_BYTES_MAX:,} bytes")
     if rest.strip():
         yield [(number + 1, read(number + 1, rest, common))]
@@ -286,7 +287,7 @@ def _publish_all(
                     first_left = _first_failed(failed, batch, word)
                     raise failed.error from None
                 except MessageTooLargeError as error:
-                    raise Problem(f"after {word} {first_left - 1:,} comes {error}") from None
+                    raise Problem(f"{word} {first_left:,}, or one soon after it, is {error}") from None
                 done += len(batch)
                 progress(done, total)
                 first_left = batch[-1][0] + 1

@@ -138,6 +138,9 @@ def test_a_line_has_a_bound(published, run, monkeypatch):
     result = run("topics", "publish", "orders", "--lines", input="a\n" + "x" * 11)
     assert result.exit_code == 1
     assert "line 2 is too long" in result.stderr
+    line = json.dumps({"data": base64.b64encode(b"x" * 5).decode()})  # 20 bytes of JSON
+    assert run("topics", "publish", "orders", "--json-lines", input=line).exit_code == 0
+    assert "line 1 is too long" in run("topics", "publish", "orders", "--json-lines", input=f" {line}").stderr
 
 
 def test_templates_make_messages(published, run):
