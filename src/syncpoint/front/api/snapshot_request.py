@@ -45,10 +45,11 @@ def snapshot_copy_methods(control: ControlPlane) -> Methods:
 
 def _check(asked: pipeline.FollowSnapshotRequest) -> None:
     parse_snapshot(asked.snapshot)
-    if not asked.identity or any(len(one) > TEXT_MAX for one in (asked.identity, *asked.known_at)):
-        raise InvalidArgument("identity", f"must be UNIVERSE/INCARNATION, and `known_at` at most {TEXT_MAX} characters")
-    if asked.step not in Step.values() or not asked.step:
-        raise InvalidArgument("step", "must be one of the steps")
+    for field, names in (("identity", [asked.identity]), ("known_at", asked.known_at)):
+        if any(not 0 < len(one) <= TEXT_MAX for one in names):
+            raise InvalidArgument(field, f"must be UNIVERSE/INCARNATION, of at most {TEXT_MAX} characters")
+    if asked.step not in Step.values()[1:]:
+        raise InvalidArgument("step", f"must be one of {', '.join(Step.keys()[1:])}")
 
 
 async def _begin(control: ControlPlane, asked: pipeline.FollowSnapshotRequest, subscription: Subscription) -> int:

@@ -100,7 +100,11 @@ async def test_a_subscription_that_was_created_anew_gets_a_copy_of_its_own(harne
 @simulated()
 async def test_what_means_nothing_is_refused(harness: ServicerHarness) -> None:
     assert await refused(harness, "BEGIN", "") is Code.INVALID_ARGUMENT
-    assert await refused(harness, "STEP_UNSPECIFIED") is Code.INVALID_ARGUMENT
+    for field, value in (("known_at", ["f/1" * 22]), ("identity", "f/1" * 22)):
+        with pytest.raises(SyncpointError, match=f"{field}: must be"):
+            await follow(harness, "BEGIN", **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(SyncpointError, match="step: must be one of BEGIN, "):
+        await follow(harness, "STEP_UNSPECIFIED")
     assert await refused(harness, "BEGIN", snapshot="projects/other/snapshots/abc") is Code.INVALID_ARGUMENT
     assert await refused(harness, "BEGIN", subscription=f"{SUB}-none") is Code.NOT_FOUND
     assert await refused(harness, "BEGIN", expire_time={"seconds": 1}) is Code.FAILED_PRECONDITION
