@@ -96,8 +96,13 @@ class BlockingChannel:
         for pause in _pauses():
             try:
                 connection = self._connection()
-                self._arm(connection)
-                connection.start(method, self._metadata())
+                try:
+                    self._arm(connection)
+                    connection.start(method, self._metadata())
+                except CallError as error:
+                    self._failed(connection.endpoint, error)
+                    self._put_back(connection)
+                    raise
                 return Upload(self, connection, self._where(method))
             except CallError as error:
                 if error.code != UNAVAILABLE or time.monotonic() + pause > end:

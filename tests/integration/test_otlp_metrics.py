@@ -109,4 +109,4 @@ def test_a_collector_receives_what_the_pages_show(name: str, tmp_path: Path) -> 
             return [one for one in names if abs(there[one] - here[one]) > 1e-9]
 
         soon(differ, [])
-        assert len({str(export.resource_metrics[0].resource) for export in list(collector.metrics)}) == processes
+        soon(lambda: len({str(export.resource_metrics[0].resource) for export in list(collector.metrics)}), processes)

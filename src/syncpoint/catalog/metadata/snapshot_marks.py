@@ -15,7 +15,7 @@ from syncpoint.catalog.metadata.records import CatalogChange, Setting
 PREFIX = "snapshot-sites/"
 SITES_MAX = 100
 WAS_DELETED = "was deleted here"
-GONE_MAX = 10_000  # marks of snapshots that were deleted
+GONE_MAX = 1_000  # marks of snapshots that were deleted: each is read where one is begun
 
 
 class SnapshotMark(NamedTuple):

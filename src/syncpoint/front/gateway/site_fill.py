@@ -254,7 +254,6 @@ class SiteFill:
                         raise
                     log.warning("%s cannot be prepared for two sites: %s", topic, error)
                     lacking = lacking or f"{topic} cannot be prepared for two sites: {error.message}"
-        await self._compare(set(topics), answering)
         for site in self.board.sites.values():
             if site.masked and site.answers and lacking:
                 self.board.hold(site.name, lacking)
@@ -262,6 +261,7 @@ class SiteFill:
                 self.lacks[site.name] = lacks = await self._lacking(topics, answering)
                 why = f"{lacks:,} messages are not copied yet" if lacks > self._lag else ""
                 self.board.hold(site.name, why)
+        await self._compare(set(topics), answering)
 
     async def _compare(self, topics: set[str], sites: Sequence[str]) -> None:
         """Look at what sites that were away may have missed and do not get, and again at what differed."""

@@ -43,7 +43,7 @@ def check_target(plan: DrillPlan) -> None:
     if plan.kind == "move-home":
         _home_now(target)
     if plan.kind == "cut-network":
-        machine_failures.check_network()
+        machine_failures.check_network(target["port"])
     if plan.kind == "fill-disk":
         machine_failures.check_disk(Path(target["folder"]), int(target.get("leave", "0")))
 

@@ -19,12 +19,14 @@ PIECE_BYTES: Final = 64 << 20
 COMMAND_S: Final = 10.0
 
 
-def check_network() -> None:
-    """Raise `FailedPrecondition` where packets cannot be dropped."""
+def check_network(port: str) -> None:
+    """Raise `FailedPrecondition` where packets cannot be dropped, or a drill drops those of this port already."""
     if shutil.which("nft") is None:
         raise FailedPrecondition("cut-network takes the program nft: install nftables.")
     if why := _nft("list", "tables"):
         raise FailedPrecondition(f"cut-network takes the rights of root on this machine: {why}")
+    if not _nft("list", "table", "inet", _table(port)):
+        raise FailedPrecondition(f"Port {port} is cut off already; `nft delete table inet {_table(port)}` mends it.")
 
 
 def cut_network(port: str) -> None:

@@ -73,6 +73,7 @@ echo "$*" >> {tmp_path}/asked
 case "$*" in
   "list tables") ;;
   "add table inet syncpoint_drill_8085; delete table inet syncpoint_drill_8085") rm -f {tmp_path}/table ;;
+  "list table inet syncpoint_drill_8085") test -e {tmp_path}/table ;;
   "add table inet syncpoint_drill_8085; "*) touch {tmp_path}/table ;;
   *) exit 1 ;;
 esac
@@ -85,6 +86,8 @@ esac
     check_target(plan)
     make_failure(plan, journal)
     assert (tmp_path / "table").exists()
+    with pytest.raises(FailedPrecondition, match="cut off already"):
+        check_target(plan)
     assert "tcp dport 8085 drop" in (tmp_path / "asked").read_text()
     assert "tcp sport 8085 drop" in (tmp_path / "asked").read_text()
     undone(journal)
