@@ -55,6 +55,8 @@ def _check(asked: pipeline.FollowSnapshotRequest) -> None:
 async def _begin(control: ControlPlane, asked: pipeline.FollowSnapshotRequest, subscription: Subscription) -> int:
     if project_of(asked.snapshot) != project_of(subscription.name):
         raise InvalidArgument("snapshot", f"must be in the project of {subscription.name}")
+    if was_deleted(control.catalog, asked.identity):  # also where another one has its name by now
+        raise FailedPrecondition(f"identity: {asked.snapshot} {WAS_DELETED}.")
     known = control.catalog.snapshot(asked.snapshot)
     if known is not None and known.status != COPYING:
         raise AlreadyExists(asked.snapshot)
@@ -62,8 +64,6 @@ async def _begin(control: ControlPlane, asked: pipeline.FollowSnapshotRequest, s
     if known is not None and same and known.subscription == subscription.incarnation:
         await control.commits.confirm(known.topic_incarnation, control.catalog.revision)
         return known.incarnation  # somebody else copies it, too
-    if was_deleted(control.catalog, asked.identity):
-        raise FailedPrecondition(f"identity: {asked.snapshot} {WAS_DELETED}.")
     if len(control.catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
         raise ResourceExhausted(f"Topic {subscription.topic_name} already has {SNAPSHOTS_PER_TOPIC_MAX} snapshots.")
     now_ns, labels = control.clock.time_ns(), dict(asked.labels)

@@ -62,6 +62,9 @@ async def test_a_copy_is_hidden_until_it_is_whole_and_keeps_its_expiry(harness: 
     await harness.call("Seek", subscription=SUB, snapshot=NAME)
     await harness.call("DeleteSnapshot", snapshot=NAME)
     assert await refused(harness, "BEGIN") is Code.FAILED_PRECONDITION  # by a program that looked before
+    await harness.call("CreateSnapshot", name=NAME, subscription=SUB)
+    assert await refused(harness, "BEGIN") is Code.FAILED_PRECONDITION, "it is gone, whoever has its name now"
+    await harness.call("DeleteSnapshot", snapshot=NAME)
     assert await follow(harness, "BEGIN", "f/2")
 
 
