@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from syncpoint.base.model.errors import Code, SyncpointError
@@ -196,6 +196,8 @@ class KeyWatch:
         over = lost  # where it is gone again, or not all is known, the others go on, and it is tried again
         try:
             lent = self._drained(sites, known.at)
+            if len(others := known.at.keys() - {lost}) > 1:  # each knows what all of them have acknowledged
+                self._exchange(sites, others)
             twice, ids = self._compare(sites, known, lost, record)
             self._exchange(sites, known.at)
             over = ""
@@ -238,8 +240,8 @@ class KeyWatch:
             ids += message_ids(one.topic, twice, IDS_MAX - len(ids))
         return count, ids
 
-    def _exchange(self, sites: KeySites, names: Iterable[str]) -> None:
-        rounds = AckRounds(sites.links, self._servers, watch=_Only(sites.subscription))
+    def _exchange(self, sites: KeySites, names: Collection[str]) -> None:
+        rounds = AckRounds(sites.links, self._servers, watch=_Only(sites.subscription), among=names)
         end = self._clock() + DRAIN_S
         while True:
             rounds.hurry()
